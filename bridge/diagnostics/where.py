@@ -1,0 +1,95 @@
+"""A place in the user's source: file, line, column span, function.
+
+Input: a code object, a frame or explicit numbers. Output: a frozen `Where` that can print its source line with a
+caret. Law: rendering never raises; a file that is gone renders without its text.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+#: Files below these folders are ours: `Where.caller` walks past them to the user's frame.
+_OUR_PACKAGES = ("bridge", "pallas_core", "frontend_triton_compat", "inductor_backend")
+_ROOT = Path(__file__).resolve().parents[2]
+_OURS = tuple(str(_ROOT / name) + "/" for name in _OUR_PACKAGES)
+
+
+@dataclass(frozen=True)
+class Where:
+    """A span in a source file.
+
+    Attributes:
+        file: path as Python reports it.
+        line: 1-based line number.
+        col: 1-based column of the first character, 0 when unknown.
+        end_col: 1-based column one past the last character, 0 when unknown.
+        function: name of the enclosing function, "" when unknown.
+    """
+
+    file: str
+    line: int
+    col: int = 0
+    end_col: int = 0
+    function: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" + (f":{self.col}" if self.col else "")
+        return f"{place} in {self.function}" if self.function else place
+
+    def text(self) -> str:
+        """The source line without its line break, or "" when it can't be read."""
+        return linecache.getline(self.file, self.line).rstrip("\n")
+
+    def render(self) -> str:
+        """The ``-->`` line, the source line and a caret, as in a compiler's message."""
+        short = Path(self.file).name
+        head = f"  --> {short}:{self.line}" + (f":{self.col}" if self.col else "")
+        head += f" in {self.function}" if self.function else ""
+        source = self.text()
+        if not source.strip():
+            return head
+        gutter = f"{self.line:5d} | "
+        lines = [head, gutter + source]
+        if self.col:
+            width = max(1, (self.end_col or self.col + 1) - self.col)
+            width = min(width, max(1, len(source) - self.col + 1))
+            lines.append(" " * (len(gutter) - 2) + "| " + " " * (self.col - 1) + "^" * width)
+        return "\n".join(lines)
+
+    @classmethod
+    def of_function(cls, fn: object) -> Where | None:
+        """The ``def`` line of a Python function, or None for anything else."""
+        code = getattr(fn, "__code__", None)
+        if code is None:
+            return None
+        return cls(code.co_filename, code.co_firstlineno, function=code.co_name)
+
+    @classmethod
+    def caller(cls, skip: int = 1) -> Where | None:
+        """The innermost frame that is neither ours nor a library's: the user's own line."""
+        frame: FrameType | None = sys._getframe(skip)
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if not is_ours(name) and not is_library(name):
+                return cls(name, frame.f_lineno, function=frame.f_code.co_name)
+            frame = frame.f_back
+        return None
+
+
+def is_ours(filename: str) -> bool:
+    """Whether a file belongs to one of this project's packages."""
+    return filename.startswith(_OURS)
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file belongs to an installed library or the standard library rather than to the user."""
+    return (
+        "/site-packages/" in filename
+        or "/dist-packages/" in filename
+        or filename.startswith("<frozen")
+        or filename.startswith(f"{sys.base_prefix}/lib/python")
+    )
