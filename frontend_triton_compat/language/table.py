@@ -1,0 +1,67 @@
+"""The op table's row and the table itself: one op, one row.
+
+Input: rows registered by the modules of this package at import. Output: `ROWS`, read by the language's functions, by
+the emitters, by the reference interpreter in the tests and by the docs. Law: a name is registered once; a row says
+everything about its op: how it is written in jax, its result type, what it accepts, the NumPy truth it is tested
+against, and what each target makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.diagnostics import error
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation on tiles.
+
+    Attributes:
+        name: the op's name in the IR.
+        family: ``unary``, ``binary``, ``compare``, ``ternary``, ``reduce``, ``scan`` or ``call``.
+        code: a jax expression with ``{0}``, ``{1}``, ... for the operands (``{axis}`` for reductions and scans).
+            It may use ``jnp``, ``lax`` and ``jax``. Operands have their final dtype already.
+        accepts: what the operands may be: ``any``, ``float``, ``int``, ``number`` (no bool), ``bool``.
+        result: ``same`` as the first operand (default), ``bool``, ``int32``, or ``unsigned``.
+        reference: the NumPy function that says what is right, or None where `code` is itself NumPy's meaning.
+        identity: for a reduction, the value that changes nothing, as a jax expression for dtype ``{dtype}``.
+        code_by_kind: an expression that replaces `code` for operands of one kind (``int``, ``uint``, ``bool``).
+        targets: per target family, an expression that replaces `code`, or ``!slug`` for the diagnostic that says
+            why the target refuses it; absent means that `code` works there.
+        domain: sample domain of the property test, e.g. ``(-5.0, 5.0)``.
+        doc: one line for the docs.
+    """
+
+    name: str
+    family: str
+    code: str
+    accepts: str = "any"
+    result: str = "same"
+    reference: Callable[..., Any] | None = None
+    identity: str | None = None
+    code_by_kind: dict[str, str] = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)
+    domain: tuple[float, float] = (-4.0, 4.0)
+    doc: str = ""
+
+    def code_for(self, target: str, kind: str) -> str:
+        """The expression for a target family (``cpu``, ``tpu``, ``gpu``) and an operand kind; may start with ``!``."""
+        return self.targets.get(target) or self.code_by_kind.get(kind) or self.code
+
+
+ROWS: dict[str, Row] = {}
+
+
+def register(*rows: Row) -> None:
+    """Add rows to the table.
+
+    Raises:
+        Diagnostic: a name is there already (a defect of this package).
+    """
+    for row in rows:
+        if row.name in ROWS:
+            raise error("internal-error", f"op {row.name!r} is registered twice in the op table")
+        ROWS[row.name] = row

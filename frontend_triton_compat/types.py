@@ -1,0 +1,195 @@
+"""Types of the tile language: dtypes, pointers, tiles.
+
+Input: Triton's names (``fp32``, ``int1``, ...). Output: frozen values that the language, the IR and the emitters share.
+Law: one row a dtype; a tile's shape is a tuple of ints, ``()`` for a scalar; every operand of an elementwise operation
+has the same shape (broadcasts are explicit nodes).
+Source of the dtype list: the public ``triton.language`` documentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class dtype:  # noqa: N801 - Triton's own name: users write ``tl.dtype``
+    """An element type, e.g. ``tl.float32`` is ``dtype("fp32")``."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name not in _TABLE:
+            raise ValueError(f"no such dtype: {self.name!r}; known: {', '.join(_TABLE)}")
+
+    @property
+    def kind(self) -> str:
+        """``bool``, ``int``, ``uint`` or ``float`` (``void`` for no value)."""
+        return _TABLE[self.name][0]
+
+    @property
+    def primitive_bitwidth(self) -> int:
+        """Width in bits; 1 for ``int1``."""
+        return _TABLE[self.name][1]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element takes in memory."""
+        return max(1, self.primitive_bitwidth // 8)
+
+    @property
+    def numpy_name(self) -> str:
+        """The dtype's name in NumPy, ml_dtypes and ``jax.numpy`` (``bool_`` for ``int1``)."""
+        return _TABLE[self.name][2]
+
+    @property
+    def scalar(self) -> dtype:
+        """The element type itself: tiles and scalars answer alike."""
+        return self
+
+    def is_floating(self) -> bool:
+        """Whether this is a floating-point type."""
+        return self.kind == "float"
+
+    def is_int(self) -> bool:
+        """Whether this is an integer type, ``int1`` included."""
+        return self.kind in ("bool", "int", "uint")
+
+    def is_bool(self) -> bool:
+        """Whether this is ``int1``."""
+        return self.kind == "bool"
+
+    def is_int_signed(self) -> bool:
+        """Whether this is a signed integer type."""
+        return self.kind == "int"
+
+    def is_int_unsigned(self) -> bool:
+        """Whether this is an unsigned integer type (Triton counts ``int1`` among them)."""
+        return self.kind in ("uint", "bool")
+
+    def is_fp8(self) -> bool:
+        """Whether this is one of the 8-bit floating-point types."""
+        return self.name.startswith("fp8")
+
+    def is_ptr(self) -> bool:
+        """False: see `pointer_type`."""
+        return False
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"triton.language.{self.name}"
+
+
+# name -> (kind, bits, name in numpy / ml_dtypes / jax.numpy)
+_TABLE: dict[str, tuple[str, int, str]] = {
+    "void": ("void", 0, "void"),
+    "int1": ("bool", 1, "bool_"),
+    "int8": ("int", 8, "int8"),
+    "int16": ("int", 16, "int16"),
+    "int32": ("int", 32, "int32"),
+    "int64": ("int", 64, "int64"),
+    "uint8": ("uint", 8, "uint8"),
+    "uint16": ("uint", 16, "uint16"),
+    "uint32": ("uint", 32, "uint32"),
+    "uint64": ("uint", 64, "uint64"),
+    "fp8e4nv": ("float", 8, "float8_e4m3fn"),
+    "fp8e5": ("float", 8, "float8_e5m2"),
+    "fp8e4b8": ("float", 8, "float8_e4m3fnuz"),
+    "fp8e5b16": ("float", 8, "float8_e5m2fnuz"),
+    "fp8e4b15": ("float", 8, "float8_e4m3b11fnuz"),
+    "fp16": ("float", 16, "float16"),
+    "bf16": ("float", 16, "bfloat16"),
+    "fp32": ("float", 32, "float32"),
+    "fp64": ("float", 64, "float64"),
+}
+ALL_DTYPES: tuple[dtype, ...] = tuple(dtype(n) for n in _TABLE if n != "void")
+_BY_NUMPY = {d.numpy_name: d for d in ALL_DTYPES} | {"bool": dtype("int1")}
+
+
+def from_numpy_name(name: str) -> dtype:
+    """The dtype with this NumPy / ml_dtypes name (``bool`` and ``bool_`` are ``int1``).
+
+    Raises:
+        KeyError: Triton has no such type (complex, 4-bit, ...).
+    """
+    return _BY_NUMPY[name]
+
+
+@dataclass(frozen=True)
+class pointer_type:  # noqa: N801 - Triton's own name
+    """A pointer to elements of one dtype."""
+
+    element_ty: dtype
+
+    @property
+    def scalar(self) -> pointer_type:
+        """The pointer type itself."""
+        return self
+
+    @property
+    def primitive_bitwidth(self) -> int:
+        """Pointers are 64 bits wide."""
+        return 64
+
+    def is_ptr(self) -> bool:
+        """True."""
+        return True
+
+    def is_floating(self) -> bool:
+        """False."""
+        return False
+
+    def is_int(self) -> bool:
+        """False."""
+        return False
+
+    def is_bool(self) -> bool:
+        """False."""
+        return False
+
+    def __str__(self) -> str:
+        return f"pointer<{self.element_ty}>"
+
+
+@dataclass(frozen=True)
+class TileType:
+    """Element type and shape of a value; the shape of a scalar is ``()``."""
+
+    element: dtype | pointer_type
+    shape: tuple[int, ...] = ()
+
+    @property
+    def is_pointer(self) -> bool:
+        """Whether the elements are pointers."""
+        return isinstance(self.element, pointer_type)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    def with_shape(self, shape: tuple[int, ...]) -> TileType:
+        """The same elements in another shape."""
+        return TileType(self.element, shape)
+
+    def with_element(self, element: dtype | pointer_type) -> TileType:
+        """The same shape with other elements."""
+        return TileType(element, self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.element}[{', '.join(map(str, self.shape))}]" if self.shape else str(self.element)
+
+
+VOID = dtype("void")
+INT1, INT8, INT16, INT32, INT64 = (dtype(n) for n in ("int1", "int8", "int16", "int32", "int64"))
+UINT8, UINT16, UINT32, UINT64 = (dtype(n) for n in ("uint8", "uint16", "uint32", "uint64"))
+FP16, BF16, FP32, FP64 = (dtype(n) for n in ("fp16", "bf16", "fp32", "fp64"))
