@@ -8,7 +8,8 @@ Source of the dtype list: the public ``triton.language`` documentation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,38 @@ class dtype:  # noqa: N801 - Triton's own name: users write ``tl.dtype``
         """False: see `pointer_type`."""
         return False
 
+    def is_block(self) -> bool:
+        """False: see `block_type`."""
+        return False
+
+    @property
+    def int_bitwidth(self) -> int:
+        """Width of an integer type in bits."""
+        return self.primitive_bitwidth
+
+    @property
+    def fp_mantissa_width(self) -> int:
+        """Stored mantissa bits of a floating-point type."""
+        return _MANTISSA[self.name]
+
+    def is_standard_floating(self) -> bool:
+        """Whether this is fp16, bf16, fp32 or fp64."""
+        return self.name in ("fp16", "bf16", "fp32", "fp64")
+
+    def get_int_min_value(self) -> int:
+        """Smallest number of an integer type."""
+        return -(1 << (self.primitive_bitwidth - 1)) if self.kind == "int" else 0
+
+    def get_int_max_value(self) -> int:
+        """Largest number of an integer type."""
+        return (1 << (self.primitive_bitwidth - (self.kind == "int"))) - 1
+
+    def __getattr__(self, name: str) -> Callable[[], bool]:
+        # Triton has one predicate a type: is_fp16(), is_bf16(), is_int8(), is_uint32(), is_int1(), ...
+        if name.startswith("is_") and name[3:] in _TABLE:
+            return lambda: self.name == name[3:]
+        raise AttributeError(f"dtype has no attribute {name!r}")
+
     def __str__(self) -> str:
         return self.name
 
@@ -103,6 +136,17 @@ _TABLE: dict[str, tuple[str, int, str]] = {
     "fp32": ("float", 32, "float32"),
     "fp64": ("float", 64, "float64"),
 }
+_MANTISSA = {
+    "fp8e4nv": 3,
+    "fp8e5": 2,
+    "fp8e4b8": 3,
+    "fp8e5b16": 2,
+    "fp8e4b15": 3,
+    "fp16": 10,
+    "bf16": 7,
+    "fp32": 23,
+    "fp64": 52,
+}
 ALL_DTYPES: tuple[dtype, ...] = tuple(dtype(n) for n in _TABLE if n != "void")
 _BY_NUMPY = {d.numpy_name: d for d in ALL_DTYPES} | {"bool": dtype("int1")}
 
@@ -121,6 +165,8 @@ class pointer_type:  # noqa: N801 - Triton's own name
     """A pointer to elements of one dtype."""
 
     element_ty: dtype
+    address_space: int = field(default=1, compare=False)
+    const: bool = field(default=False, compare=False)
 
     @property
     def scalar(self) -> pointer_type:
@@ -146,6 +192,10 @@ class pointer_type:  # noqa: N801 - Triton's own name
 
     def is_bool(self) -> bool:
         """False."""
+        return False
+
+    def is_block(self) -> bool:
+        """False: see `block_type`."""
         return False
 
     def __str__(self) -> str:
@@ -193,3 +243,10 @@ VOID = dtype("void")
 INT1, INT8, INT16, INT32, INT64 = (dtype(n) for n in ("int1", "int8", "int16", "int32", "int64"))
 UINT8, UINT16, UINT32, UINT64 = (dtype(n) for n in ("uint8", "uint16", "uint32", "uint64"))
 FP16, BF16, FP32, FP64 = (dtype(n) for n in ("fp16", "bf16", "fp32", "fp64"))
+
+# Triton hangs these lists on the class; test suites read them.
+dtype.SINT_TYPES = ["int8", "int16", "int32", "int64"]  # type: ignore[attr-defined]
+dtype.UINT_TYPES = ["int1", "uint8", "uint16", "uint32", "uint64"]  # type: ignore[attr-defined]
+dtype.FP_TYPES = [d.name for d in ALL_DTYPES if d.kind == "float"]  # type: ignore[attr-defined]
+dtype.STANDARD_FP_TYPES = ["fp16", "bf16", "fp32", "fp64"]  # type: ignore[attr-defined]
+dtype.OTHER_TYPES = ["void"]  # type: ignore[attr-defined]
