@@ -2,6 +2,7 @@
 
 A version bump of jax or torch touches this file (and the `compat.py` of the other packages), nothing else.
 """
+# pyright: reportPrivateImportUsage=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
@@ -13,10 +14,15 @@ from contextlib import AbstractContextManager
 import jax
 import torch
 from jax._src import hardware_utils, xla_bridge
+from jax._src.config import enable_x64 as _enable_x64
 from jax._src.lib import _jax
-from torch.utils.dlpack import to_dlpack
+from torch.autograd import forward_ad
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.dlpack import from_dlpack, to_dlpack
 
-_cpu = None
+from bridge.diagnostics import Where, error
+
+_cpu: jax.Device | None = None
 _start_lock = threading.Lock()
 
 
@@ -58,7 +64,16 @@ def cpu_device() -> jax.Device:
     global _cpu
     if _cpu is None:
         quiet_cpu_start()
-        _cpu = jax.local_devices(backend="cpu")[0]
+        try:
+            _cpu = jax.local_devices(backend="cpu")[0]
+        except RuntimeError as problem:
+            raise error(
+                "no-such-device",
+                "jax was started without its CPU backend",
+                where=Where.caller(),
+                why=str(problem),
+                do=f"add it: JAX_PLATFORMS={jax.config.jax_platforms},cpu",
+            ) from problem
     return _cpu
 
 
@@ -76,6 +91,85 @@ def share_with_torch(a: jax.Array) -> torch.Tensor:
     return torch._C._from_dlpack(_jax.buffer_to_dlpack_managed_tensor(a, stream=None))
 
 
+def has_storage(t: torch.Tensor) -> bool:
+    """Whether a tensor has memory of its own kind: sparse tensors and those wrapped by vmap or grad have not."""
+    return torch._C._has_storage(t)
+
+
+def is_transformed(t: torch.Tensor) -> bool:
+    """Whether a tensor stands for others inside ``torch.func`` (vmap, grad, functionalize)."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(t)
+
+
+def has_tangent(t: torch.Tensor) -> bool:
+    """Whether forward-mode differentiation is on and the tensor carries a tangent."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None
+
+
+def is_lazy_zero(t: torch.Tensor) -> bool:
+    """Whether a tensor is all zeros without memory behind it, as torch's differentiation rules make them."""
+    return t._is_zerotensor()
+
+
+def without_torch_function() -> AbstractContextManager[None]:
+    """Within it, tensor subclasses take part in operations as plain tensors."""
+    return torch._C.DisableTorchFunctionSubclass()
+
+
+def x64_is_on() -> bool:
+    """Whether jax computes in 64 bits here: the process-wide setting, or this thread's scope."""
+    return _enable_x64.value
+
+
 def x64() -> AbstractContextManager[None]:
     """Scoped 64-bit mode of jax; never flips the process-wide setting."""
     return jax.enable_x64(True)
+
+
+# Ownership -----------------------------------------------------------------------------------------------------
+#
+# A DLPack capsule of torch keeps a tensor alive, and through it a storage; but a storage can drop its memory while it
+# lives: `resize_`, `untyped_storage().resize_(0)`, `share_memory_()`. jax would then read freed memory. So before a
+# share the memory moves to a second storage, the owner; the tensor's own storage keeps the same address and a
+# reference to the owner, jax keeps another. Whatever happens to the tensor, the memory lives as long as jax needs it.
+# As a side effect torch refuses to resize such a storage, as it does after `Tensor.numpy()`.
+
+_OWNER = "_bridge_owner"
+_owner_lock = threading.Lock()
+
+
+def jointly_owned(t: torch.Tensor) -> torch.Tensor:
+    """A plain tensor over the memory of `t`, with its geometry, that stays valid whatever happens to `t`.
+
+    Args:
+        t: a strided CPU tensor with memory of its own.
+    """
+    storage = t.untyped_storage()
+    reference = getattr(storage, _OWNER, None)
+    owner = None if reference is None else torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+    if owner is None or owner.data_ptr() != storage.data_ptr():
+        owner = _hand_to_owner(storage)
+    return torch.empty(0, dtype=t.dtype, device="cpu").set_(owner, t.storage_offset(), t.shape, t.stride())
+
+
+def _hand_to_owner(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    size = storage.nbytes()
+    if not size:
+        return storage
+    with _owner_lock:
+        if storage.is_shared():
+            # Memory shared between processes is recognised by its owner, so it stays where it is; `numpy()` makes
+            # torch refuse to resize it, and `share_memory_` has nothing left to do.
+            torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
+            return storage
+        # Every step leaves the same address in `storage`, so that other threads may go on reading it.
+        owner = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), torch.device("cpu"), size)
+        storage._swap_data_ptr_(owner)
+        try:
+            alias = from_dlpack(to_dlpack(torch.empty(0, dtype=torch.uint8, device="cpu").set_(owner)))
+            storage._swap_data_ptr_(alias.untyped_storage())
+        except BaseException:
+            storage._swap_data_ptr_(owner)
+            raise
+        setattr(storage, _OWNER, StorageWeakRef(owner))
+        return owner

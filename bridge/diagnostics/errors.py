@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from bridge.diagnostics.registry import Entry, lookup
@@ -39,7 +39,9 @@ class Diagnostic(Exception):
         do: remedies, the best first.
     """
 
-    def __init__(self, slug: str, what: str = "", *, where: Where | None = None, why: str = "", do: str | Sequence[str] = ()):
+    def __init__(
+        self, slug: str, what: str = "", *, where: Where | None = None, why: str = "", do: str | Sequence[str] = ()
+    ):
         entry = lookup(slug)
         self.code, self.slug, self.title = entry.code, entry.slug, entry.title
         self.what, self.where, self.why = what or entry.title, where, why
@@ -57,7 +59,9 @@ class Diagnostic(Exception):
         return type(self)(self.slug, self.what, where=where, why=self.why, do=self.do)
 
 
-def _rebuild(cls: type[Diagnostic], slug: str, what: str, where: Where | None, why: str, do: tuple[str, ...]) -> Diagnostic:
+def _rebuild(
+    cls: type[Diagnostic], slug: str, what: str, where: Where | None, why: str, do: tuple[str, ...]
+) -> Diagnostic:
     return cls(slug, what, where=where, why=why, do=do)
 
 
@@ -77,10 +81,18 @@ class BackendError(Diagnostic):
     """TPB4xx: torch.compile(backend="pallas") can't do what was asked."""
 
 
-_FAMILY = {"shared": Diagnostic, "bridge": ShareError, "triton": TranslationError, "pallas": TargetError, "backend": BackendError}
+_FAMILY = {
+    "shared": Diagnostic,
+    "bridge": ShareError,
+    "triton": TranslationError,
+    "pallas": TargetError,
+    "backend": BackendError,
+}
 
 
-def error(slug: str, what: str = "", *, where: Where | None = None, why: str = "", do: str | Sequence[str] = ()) -> Diagnostic:
+def error(
+    slug: str, what: str = "", *, where: Where | None = None, why: str = "", do: str | Sequence[str] = ()
+) -> Diagnostic:
     """A diagnostic of the family that owns `slug`, ready to be raised.
 
     Args:
@@ -122,7 +134,11 @@ def note(slug: str, what: str = "", *, where: Where | None = None, why: str = ""
         if key in _seen:
             return
         _seen.add(key)
-    warnings.warn(DiagnosticNote(diagnostic), stacklevel=3)
+    if where is None:
+        warnings.warn(DiagnosticNote(diagnostic), stacklevel=3)
+    else:
+        # The warning belongs to the user's line, so that filters by file and module see that one.
+        warnings.warn_explicit(DiagnosticNote(diagnostic), DiagnosticNote, where.file, where.line)
 
 
 def is_strict() -> bool:
@@ -131,7 +147,7 @@ def is_strict() -> bool:
 
 
 @contextmanager
-def strict() -> Iterator[None]:
+def strict() -> Generator[None]:
     """Within this context, a note (a copy, a fallback, a cast) raises as a `Diagnostic`. Per thread."""
     _state.depth = getattr(_state, "depth", 0) + 1
     try:

@@ -71,7 +71,7 @@ class Where:
     @classmethod
     def caller(cls, skip: int = 1) -> Where | None:
         """The innermost frame that is neither ours nor a library's: the user's own line."""
-        frame: FrameType | None = sys._getframe(skip)
+        frame: FrameType | None = sys._getframe(skip)  # pyright: ignore[reportPrivateUsage]
         while frame is not None:
             name = frame.f_code.co_filename
             if not is_ours(name) and not is_library(name):
