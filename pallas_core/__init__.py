@@ -3,7 +3,52 @@
 `import pallas_core as pc` is enough to write, run, check and compile a kernel.
 """
 
+from pallas_core.call import PallasFunction, compiler_params, pallas_call
+from pallas_core.grid import (
+    BlockSpec,
+    Buffered,
+    Element,
+    GridSpec,
+    PrefetchScalarGridSpec,
+    Squeezed,
+    cdiv,
+    debug_print,
+    num_programs,
+    program_id,
+    run_scoped,
+    when,
+)
 from pallas_core.offline import Compiled, compile_for
+from pallas_core.refs import ANY, HBM, SEMAPHORE, SMEM, VMEM, Ref, SemaphoreType, ds, multiple_of
 from pallas_core.spec import like, spec
 
-__all__ = ["Compiled", "compile_for", "like", "spec"]
+__all__ = [
+    "ANY",
+    "HBM",
+    "SEMAPHORE",
+    "SMEM",
+    "VMEM",
+    "BlockSpec",
+    "Buffered",
+    "Compiled",
+    "Element",
+    "GridSpec",
+    "PallasFunction",
+    "PrefetchScalarGridSpec",
+    "Ref",
+    "SemaphoreType",
+    "Squeezed",
+    "cdiv",
+    "compile_for",
+    "compiler_params",
+    "debug_print",
+    "ds",
+    "like",
+    "multiple_of",
+    "num_programs",
+    "pallas_call",
+    "program_id",
+    "run_scoped",
+    "spec",
+    "when",
+]

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass, field
 
 from bridge.diagnostics import Diagnostic, Where, error
-
 from pallas_core import compat
 from pallas_core.targets.tpu import LANES, MIB, SUBLANES, TpuChip
 
@@ -125,9 +124,7 @@ def padded_bytes(shape: tuple[int, ...], itemsize: int) -> int:
     rows, lanes = shape[-2:]
     # one or a few rows are laid out in smaller tiles (down to one packed sublane): rounding to those keeps this a bound
     sublanes = min(SUBLANES * packing, max(packing, 1 << (rows - 1).bit_length())) if rows else packing
-    return (
-        math.prod(shape[:-2]) * math.ceil(rows / sublanes) * sublanes * math.ceil(lanes / LANES) * LANES * itemsize
-    )
+    return math.prod(shape[:-2]) * math.ceil(rows / sublanes) * sublanes * math.ceil(lanes / LANES) * LANES * itemsize
 
 
 def of_call(call: compat.PallasCall, chip: TpuChip) -> Budget:
@@ -143,7 +140,12 @@ def of_call(call: compat.PallasCall, chip: TpuChip) -> Budget:
         itemsize = 4 if operand.dtype.kind == "b" else operand.dtype.itemsize
         rows.append(
             OperandBytes(
-                operand.name, operand.kind, operand.block_shape, str(operand.dtype), padded_bytes(shape, itemsize), buffers
+                operand.name,
+                operand.kind,
+                operand.block_shape,
+                str(operand.dtype),
+                padded_bytes(shape, itemsize),
+                buffers,
             )
         )
     limit = call.vmem_limit or chip.scoped_vmem_bytes

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+
 from bridge.diagnostics import Diagnostic, Where, error
 
 
@@ -21,7 +22,12 @@ def is_array(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim > 0
     module = type(value).__module__
-    return module.startswith(("torch", "jax")) and hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
+    return (
+        module.startswith(("torch", "jax"))
+        and hasattr(value, "shape")
+        and hasattr(value, "dtype")
+        and not isinstance(value, type)
+    )
 
 
 def arrays(fn: Any, _seen: set[int] | None = None) -> Iterator[tuple[str, Any, Where | None]]:

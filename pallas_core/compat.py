@@ -14,12 +14,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from bridge.diagnostics import Where
 from jax._src import config as jax_config
 from jax._src import source_info_util
 from jax._src.state import indexing as state_indexing
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+
+from bridge.diagnostics import Where
 
 #: Primitives that index a Ref, with the place of the Ref's transforms tree in their parameters.
 _REF_PRIMITIVES = ("get", "swap", "addupdate", "load", "masked_load", "masked_swap")
@@ -51,9 +52,7 @@ def is_64_bit_request(exc: BaseException) -> bool:
 @contextlib.contextmanager
 def abstract_tpu(device_kind: str) -> Iterator[None]:
     """Lowering in here sees a TPU of this kind, though none is attached."""
-    mesh = jax.sharding.AbstractMesh(
-        (1,), ("_",), abstract_device=jax.sharding.AbstractDevice(device_kind, 1, "tpu")
-    )
+    mesh = jax.sharding.AbstractMesh((1,), ("_",), abstract_device=jax.sharding.AbstractDevice(device_kind, 1, "tpu"))
     with jax.sharding.use_abstract_mesh(mesh):
         yield
 
@@ -316,7 +315,7 @@ def evaluate_index_map(index_map: Any, axes: Sequence[np.ndarray]) -> tuple[np.n
     jaxpr = getattr(index_map, "jaxpr", index_map)
     if len(jaxpr.invars) != len(axes):
         used = {id(v) for eqn in equations(jaxpr) for v in eqn.invars}
-        if any(id(v) in used for v in jaxpr.invars[len(axes):]):
+        if any(id(v) in used for v in jaxpr.invars[len(axes) :]):
             return None
     count = len(axes[0]) if axes else 1
     env = {id(v): a for v, a in zip(jaxpr.invars, axes)}
@@ -328,6 +327,14 @@ def evaluate_index_map(index_map: Any, axes: Sequence[np.ndarray]) -> tuple[np.n
         run = jax.jit(jax.vmap(jax.core.jaxpr_as_fun(index_map))) if axes else jax.jit(jax.core.jaxpr_as_fun(index_map))
         outs = run(*axes)
     return tuple(np.broadcast_to(np.asarray(o, np.int64), (count,)) for o in outs)
+
+
+def has_platform(kind: str) -> bool:
+    """Whether jax has initialised a backend of this kind; asks nothing of libraries that are not loaded."""
+    try:
+        return any(d.platform in (kind, {"gpu": "cuda"}.get(kind, kind)) for d in jax.devices())
+    except RuntimeError:  # no backend at all
+        return False
 
 
 def tpu_interpreter(**options: Any) -> Any:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from bridge.diagnostics import Diagnostic, Where, error
 
+from bridge.diagnostics import Diagnostic, Where, error
 from pallas_core import budget, compat
 from pallas_core.lowering import Program
 from pallas_core.targets.tpu import LANES, REFUSED_DTYPES, REPLACEMENTS, SUBLANES, TpuChip
@@ -86,7 +86,9 @@ def check_block_rule(call: compat.PallasCall) -> None:
             continue
         reason = block_rule_broken(operand)
         if reason:
-            shape = "(" + ", ".join(map(str, operand.block_shape)) + ("," if len(operand.block_shape) == 1 else "") + ")"
+            shape = (
+                "(" + ", ".join(map(str, operand.block_shape)) + ("," if len(operand.block_shape) == 1 else "") + ")"
+            )
             raise error(
                 "tpu-block-shape",
                 f"the block {shape} of {operand.kind} `{operand.name}` breaks the (8, 128) rule",
@@ -145,7 +147,11 @@ def check_blocks(call: compat.PallasCall) -> None:
         return
     axes = [a.ravel().astype(np.int32) for a in np.indices(call.grid)] if call.grid else []
     for operand in call.of_kind("input", "output"):
-        if not all(operand.blocked) or operand.memory_space in ("any", "hbm", "semaphore", "host") or not operand.array_shape:
+        if (
+            not all(operand.blocked)
+            or operand.memory_space in ("any", "hbm", "semaphore", "host")
+            or not operand.array_shape
+        ):
             continue
         counts = [-(-a // b) for a, b in zip(operand.array_shape, operand.block_shape)]
         blocks = compat.evaluate_index_map(operand.index_map, axes)

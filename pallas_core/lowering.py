@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error
-
 from pallas_core import captures, compat, spec
 from pallas_core.reasons import explain_failure, where_raised
 from pallas_core.targets.tpu import CHIPS, TpuChip
@@ -107,7 +107,14 @@ def specs_of(args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(jax.tree.map(spec.like, tuple(args), is_leaf=is_leaf))
 
 
-def trace(fn: Callable[..., Any], specs: Sequence[Any], target: Target, x64: bool = False, sharding: Any = None) -> Program:
+def trace(
+    fn: Callable[..., Any],
+    specs: Sequence[Any],
+    target: Target,
+    x64: bool = False,
+    sharding: Any = None,
+    kernel: Any = None,
+) -> Program:
     """Trace `fn` on specs for a target.
 
     Args:
@@ -116,11 +123,12 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any], target: Target, x64: boo
         target: a chip is needed for ``tpu``.
         x64: whether 64-bit values exist while tracing.
         sharding: where the arguments live, or None.
+        kernel: the kernel inside `fn`, to search for captured arrays; `fn` itself when None.
 
     Raises:
         Diagnostic: the kernel or the function can't be traced.
     """
-    name = getattr(fn, "__name__", None) or type(fn).__name__
+    name = next((n for n in (getattr(fn, "name", None), getattr(kernel, "__name__", None), getattr(fn, "__name__", None)) if n), "program")
     if sharding is not None:
         specs = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), tuple(specs))
     device = compat.abstract_tpu(chip_of(target).device_kind) if target.kind == "tpu" else contextlib.nullcontext()
@@ -130,14 +138,18 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any], target: Target, x64: boo
     except Diagnostic:
         raise
     except Exception as exc:  # the user's own code runs in here: whatever it raises is explained
-        raise trace_failure(exc, fn, target) from exc
+        raise trace_failure(exc, kernel or getattr(fn, "kernel", fn), target) from exc
     return Program(name, target, compat.pallas_calls(traced.jaxpr), traced)
 
 
-def trace_failure(exc: Exception, fn: Any, target: Target) -> Diagnostic:
+def wants_64_bits(exc: BaseException) -> bool:
+    """Whether tracing failed because the kernel asks for a 64-bit value while x64 is off."""
+    return compat.is_64_bit_request(exc.__cause__ or exc)
+
+
+def trace_failure(exc: Exception, kernel: Any, target: Target) -> Diagnostic:
     """The diagnostic of an exception raised while a kernel was traced."""
-    place = where_raised(exc) or Where.of_function(fn)
-    kernel = getattr(fn, "kernel", fn)
+    place = where_raised(exc) or Where.of_function(kernel)
     captured = captures.diagnose(exc, kernel)
     if captured is not None:
         return captured

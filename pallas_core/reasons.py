@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.diagnostics import Diagnostic, Where, error
-
 from pallas_core import compat
 from pallas_core.targets.tpu import SUBSTITUTES, TpuChip
 
@@ -55,7 +54,9 @@ _REASONS = (
         r"CompileTimeMosaicMisalignedBlockAndTiling|Failed to set window params",
         "tpu-block-shape",
         "a block does not fit the tiling that its array has in memory",
-        ("make the block's last two dimensions multiples of (8, 128); (16, 128) for 16-bit, (32, 128) for 8-bit dtypes",),
+        (
+            "make the block's last two dimensions multiples of (8, 128); (16, 128) for 16-bit, (32, 128) for 8-bit dtypes",
+        ),
     ),
     Reason(
         r"last two dimensions of your block shape are divisible|rank 1 block shapes|only blocks of rank >= 1",
@@ -142,7 +143,9 @@ def clean(message: str, lines: int = 3) -> str:
             break
         line = re.sub(r"\s*Please file an issue at \S+", "", line)
         line = re.sub(r"^(?:INTERNAL|INVALID_ARGUMENT|UNIMPLEMENTED|RESOURCE_EXHAUSTED): ", "", line)
-        line = re.sub(r"^Mosaic failed to compile TPU kernel(?: with MLIR module name '[^']*' HLO name '[^']*')?: ", "", line)
+        line = re.sub(
+            r"^Mosaic failed to compile TPU kernel(?: with MLIR module name '[^']*' HLO name '[^']*')?: ", "", line
+        )
         kept.append(line[:400])
         if len(kept) == lines:
             break

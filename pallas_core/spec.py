@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from bridge.diagnostics import error
 
 Spec = jax.ShapeDtypeStruct
@@ -24,7 +25,7 @@ def dtype_of(dtype: Any) -> np.dtype:
     """
     name = str(dtype)
     wanted: Any = name.removeprefix("torch.") if name.startswith("torch.") else dtype
-    if wanted is not None:
+    if isinstance(wanted, (str, np.dtype, type)) or hasattr(wanted, "dtype"):
         try:
             return np.dtype(jnp.dtype(wanted))
         except TypeError:

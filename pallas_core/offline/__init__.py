@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.devices import Target
 from bridge.diagnostics import error
-
 from pallas_core import laws, lowering
 from pallas_core.offline import client
 from pallas_core.reasons import explain_failure
@@ -65,7 +64,9 @@ class Compiled:
         return report(self._lowered, flops=flops, timeout=timeout)
 
 
-def compile_for(f: Callable[..., Any], args: Sequence[Any], target: str | Target, *, timeout: float = TIMEOUT) -> Compiled:
+def compile_for(
+    f: Callable[..., Any], args: Sequence[Any], target: str | Target, *, timeout: float = TIMEOUT
+) -> Compiled:
     """Compile `f` for a chip that need not be here.
 
     Args:
@@ -95,17 +96,21 @@ def lower_for(f: Callable[..., Any], args: Sequence[Any], target: str | Target) 
     target = Target.parse(target)
     chip = lowering.chip_of(target, "compile_for")
     if not callable(f):
-        raise error("bad-argument", f"compile_for needs a function, not {type(f).__name__}", do="pass the function itself")
+        raise error(
+            "bad-argument", f"compile_for needs a function, not {type(f).__name__}", do="pass the function itself"
+        )
     specs = lowering.specs_of(args)
     before = getattr(f, "check_target", None)
     if before is not None:
         before(target, specs)
-    program = lowering.trace(getattr(f, "on_jax", f), specs, target)
+    program = lowering.trace(getattr(f, "on_jax", f), specs, target, kernel=getattr(f, "kernel", f))
     laws.check_tpu(program, chip)
     return lowering.lower(program)
 
 
-def compile_lowered(lowered: lowering.Lowered, *, dump: bool, timeout: float = TIMEOUT) -> tuple[dict[str, Any], dict[str, str]]:
+def compile_lowered(
+    lowered: lowering.Lowered, *, dump: bool, timeout: float = TIMEOUT
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Send a lowered program to the compiler; the answer is kept in memory.
 
     Args:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from bridge.diagnostics import error
-
 from pallas_core.targets.tpu import TpuChip
 
 #: Passes whose listings the schedule reader needs.
@@ -148,7 +147,9 @@ class Worker:
         log = (self._folder / "stderr").read_text(errors="replace") if self._folder else ""
         lines = [line for line in log.splitlines() if line.strip()]
         self.stop()
-        reason = next((line for line in lines if "Check failed" in line or line.startswith("F0")), lines[-1] if lines else "")
+        reason = next(
+            (line for line in lines if "Check failed" in line or line.startswith("F0")), lines[-1] if lines else ""
+        )
         return error(
             "tpu-compiler-crash",
             f"the TPU compiler died with status {status}",

@@ -1,0 +1,1 @@
+"""What each target can do, as data: limits, chips, dtypes, operations."""

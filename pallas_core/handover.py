@@ -1,0 +1,98 @@
+"""The launcher's two ends: arguments of either library in, results of the same library out.
+
+Input: a call's arguments. Output: jax arrays, and a function that turns results into the caller's kind. Law: one kind a
+call; a dense, aligned torch tensor is shared in 4 µs; everything else goes through `bridge`, which shares, copies with
+a note, or refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+import bridge
+from bridge.compat import share_with_jax, share_with_torch
+from bridge.diagnostics import Where, error
+
+_plain = (torch.Tensor, torch.nn.Parameter)
+
+
+def kind_of(args: Sequence[Any], where: Where | None = None) -> str:
+    """``"torch"``, ``"jax"`` or ``"none"`` (no arguments).
+
+    Raises:
+        Diagnostic: ``mixed-frameworks``, or ``operand-mismatch`` for something that is no array.
+    """
+    kinds = set()
+    for position, arg in enumerate(args):
+        if isinstance(arg, torch.Tensor):
+            kinds.add("torch")
+        elif isinstance(arg, jax.Array):  # tracers too
+            kinds.add("jax")
+        else:
+            hint = "torch.from_numpy(x) or jnp.asarray(x)" if isinstance(arg, np.ndarray) else "a tensor or an array"
+            raise error(
+                "operand-mismatch",
+                f"argument {position} is a {type(arg).__name__}",
+                where=where or Where.caller(2),
+                why="a kernel's operands are torch tensors or jax arrays.",
+                do=f"pass {hint}; a Python number that is constant can be closed over",
+            )
+    if len(kinds) > 1:
+        raise error(
+            "mixed-frameworks",
+            "torch tensors and jax arrays in one call",
+            where=where or Where.caller(2),
+            why="the results come back in the kind of the arguments, and with both there is no answer.",
+            do="convert first: bridge.to_jax(tensor) or bridge.to_torch(array); both share memory where they can",
+        )
+    return kinds.pop() if kinds else "none"
+
+
+def import_tensor(t: torch.Tensor) -> jax.Array:
+    """One tensor as a jax array on the CPU, shared where possible.
+
+    64-bit tensors need x64 on around this call.
+
+    Raises:
+        Diagnostic: those of `bridge.to_jax`.
+    """
+    if (
+        type(t) in _plain
+        and not t.requires_grad
+        and t.layout is torch.strided
+        and t.device.type == "cpu"
+        and t.is_contiguous()
+        and t.data_ptr() % 64 == 0
+        and not t.is_neg()
+        and not t.is_conj()
+        and t.numel()
+    ):
+        return share_with_jax(t)
+    if t.device.type == "meta" or t.device.type != "cpu":
+        raise error(
+            "operand-mismatch",
+            f"a tensor on the device '{t.device}' for a kernel that runs on the CPU",
+            where=Where.caller(2),
+            why="the target 'cpu' reads the tensors of the CPU.",
+            do="move it first: x.cpu(); to compile for an accelerator that is not here use pc.compile_for",
+        )
+    return bridge.to_jax(t)
+
+
+def export(a: jax.Array) -> torch.Tensor:
+    """A result as a tensor, shared; waits until it is computed."""
+    return share_with_torch(a)
+
+
+def empty_result(shape: Sequence[int], dtype: Any, kind: str) -> Any:
+    """A result without elements, of the caller's kind."""
+    if kind == "jax":
+        return jax.numpy.zeros(tuple(shape), dtype)
+    return torch.empty(
+        tuple(shape), dtype=getattr(torch, str(np.dtype(dtype)) if np.dtype(dtype) != np.bool_ else "bool")
+    )
