@@ -3,6 +3,7 @@
 `import pallas_core as pc` is enough to write, run, check and compile a kernel.
 """
 
+from pallas_core.budget import Budget
 from pallas_core.call import PallasFunction, compiler_params, pallas_call
 from pallas_core.grid import (
     BlockSpec,
@@ -18,7 +19,7 @@ from pallas_core.grid import (
     run_scoped,
     when,
 )
-from pallas_core.offline import Compiled, compile_for
+from pallas_core.offline import Compiled, compile_for, vmem_budget
 from pallas_core.refs import ANY, HBM, SEMAPHORE, SMEM, VMEM, Ref, SemaphoreType, ds, multiple_of
 from pallas_core.spec import like, spec
 
@@ -29,6 +30,7 @@ __all__ = [
     "SMEM",
     "VMEM",
     "BlockSpec",
+    "Budget",
     "Buffered",
     "Compiled",
     "Element",
@@ -50,5 +52,6 @@ __all__ = [
     "program_id",
     "run_scoped",
     "spec",
+    "vmem_budget",
     "when",
 ]

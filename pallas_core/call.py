@@ -44,11 +44,12 @@ class PallasFunction:
         kernel: the kernel function.
         name: for messages and profiles.
         target: where it runs.
+        where: the line that made it.
     """
 
     def __init__(self, kernel: Callable[..., Any], outs: Sequence[spec.Spec], single: bool, plan: _Plan):
         self.kernel, self._outs, self._single, self._plan = kernel, tuple(outs), single, plan
-        self.name, self.target = plan.name, plan.target
+        self.name, self.target, self.where = plan.name, plan.target, plan.where
         self.__name__ = self.__qualname__ = plan.name
         self._cache: dict[Any, _Executable] = {}
         self._checked: set[Any] = set()
@@ -155,12 +156,12 @@ class PallasFunction:
         where = jax.sharding.SingleDeviceSharding(cpu_device())
         wide = any(_is_wide(s) for s in (*specs, *self._outs))
         try:
-            program = lowering.trace(self._all_outputs, specs, Target("cpu"), wide, where, kernel=self.kernel)
+            program = lowering.trace(self._all_outputs, specs, Target("cpu"), wide, where, kernel=self.kernel, where=self.where)
         except Exception as exc:
             if wide or not lowering.wants_64_bits(exc):
                 raise
             wide = True  # the kernel asks for a 64-bit value although its operands have none
-            program = lowering.trace(self._all_outputs, specs, Target("cpu"), wide, where, kernel=self.kernel)
+            program = lowering.trace(self._all_outputs, specs, Target("cpu"), wide, where, kernel=self.kernel, where=self.where)
         laws.check_everywhere(program)
         return program, wide
 

@@ -21,6 +21,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from bridge.diagnostics import Where
+from bridge.diagnostics.where import is_ours
 
 #: Primitives that index a Ref, with the place of the Ref's transforms tree in their parameters.
 _REF_PRIMITIVES = ("get", "swap", "addupdate", "load", "masked_load", "masked_swap")
@@ -141,7 +142,7 @@ def frame_where(eqn: Any) -> Where | None:
     if traceback is None:
         return None
     for frame in source_info_util.user_frames(traceback):
-        if is_library_frame(frame.file_name):
+        if is_library_frame(frame.file_name) or is_ours(frame.file_name):
             continue
         same_line = frame.end_line in (0, frame.start_line)
         col = frame.start_column + 1 if frame.end_column else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -114,6 +115,7 @@ def trace(
     x64: bool = False,
     sharding: Any = None,
     kernel: Any = None,
+    where: Where | None = None,
 ) -> Program:
     """Trace `fn` on specs for a target.
 
@@ -124,6 +126,7 @@ def trace(
         x64: whether 64-bit values exist while tracing.
         sharding: where the arguments live, or None.
         kernel: the kernel inside `fn`, to search for captured arrays; `fn` itself when None.
+        where: the user's line that made the `pallas_call`; the line that calls it when None.
 
     Raises:
         Diagnostic: the kernel or the function can't be traced.
@@ -139,7 +142,10 @@ def trace(
         raise
     except Exception as exc:  # the user's own code runs in here: whatever it raises is explained
         raise trace_failure(exc, kernel or getattr(fn, "kernel", fn), target) from exc
-    return Program(name, target, compat.pallas_calls(traced.jaxpr), traced)
+    calls = compat.pallas_calls(traced.jaxpr)
+    if where is not None:
+        calls = tuple(dataclasses.replace(call, where=where) for call in calls)
+    return Program(name, target, calls, traced)
 
 
 def wants_64_bits(exc: BaseException) -> bool:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.devices import Target
 from bridge.diagnostics import error
-from pallas_core import laws, lowering
+from pallas_core import budget, laws, lowering
+from pallas_core.budget import Budget
 from pallas_core.offline import client
 from pallas_core.reasons import explain_failure
 
@@ -93,8 +94,19 @@ def lower_for(f: Callable[..., Any], args: Sequence[Any], target: str | Target) 
     Raises:
         Diagnostic: as `compile_for`.
     """
+    program = trace_for(f, args, target)
+    laws.check_tpu(program, lowering.chip_of(program.target))
+    return lowering.lower(program)
+
+
+def trace_for(f: Callable[..., Any], args: Sequence[Any], target: str | Target) -> lowering.Program:
+    """Trace `f` for a TPU; only what the arguments themselves break is refused.
+
+    Raises:
+        Diagnostic: as `compile_for`.
+    """
     target = Target.parse(target)
-    chip = lowering.chip_of(target, "compile_for")
+    lowering.chip_of(target, "compile_for")
     if not callable(f):
         raise error(
             "bad-argument", f"compile_for needs a function, not {type(f).__name__}", do="pass the function itself"
@@ -103,9 +115,34 @@ def lower_for(f: Callable[..., Any], args: Sequence[Any], target: str | Target) 
     before = getattr(f, "check_target", None)
     if before is not None:
         before(target, specs)
-    program = lowering.trace(getattr(f, "on_jax", f), specs, target, kernel=getattr(f, "kernel", f))
-    laws.check_tpu(program, chip)
-    return lowering.lower(program)
+    kernel, where = getattr(f, "kernel", f), getattr(f, "where", None)
+    return lowering.trace(getattr(f, "on_jax", f), specs, target, kernel=kernel, where=where)
+
+
+def vmem_budget(f: Callable[..., Any], args: Sequence[Any], target: str | Target) -> Budget:
+    """The VMEM that the kernel of `f` needs, before any compiling; the largest if there are several.
+
+    Args:
+        f: as for `compile_for`.
+        args: as for `compile_for`.
+        target: ``"tpu:v5e"`` ...
+
+    Returns:
+        A `Budget`: ``.bytes``, ``.limit``, ``.fits``, ``.operands``, ``.diagnostic``; prints as a table.
+
+    Raises:
+        Diagnostic: `f` can't be traced, or has no Pallas kernel.
+    """
+    program = trace_for(f, args, target)
+    chip = lowering.chip_of(program.target)
+    if not program.calls:
+        raise error(
+            "bad-argument",
+            f"`{program.name}` has no Pallas kernel",
+            why="only the blocks of a pallas_call have a VMEM budget.",
+            do="pass a function that calls one",
+        )
+    return max((budget.of_call(call, chip) for call in program.calls), key=lambda b: b.bytes)
 
 
 def compile_lowered(
