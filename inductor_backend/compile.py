@@ -1,0 +1,192 @@
+"""torch.compile(backend="pallas"): Inductor's front half with our inner compiler.
+
+Input: Dynamo's graph. Output: a callable for AOTAutograd. Law: one graph is planned once per set of sizes and runs as one
+dispatch where every operator has a row; nothing that fails inside jax reaches the user: the node that failed runs in
+ATen, with a note.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from bridge.diagnostics import Diagnostic, error, note
+from inductor_backend import regions
+from inductor_backend.compat import front_half, output_code_log
+from inductor_backend.emit import reject
+from inductor_backend.fallback import Eager, note_fallback
+from inductor_backend.graph import Unbacked, analyse, where_of
+from inductor_backend.options import Options
+from inductor_backend.runtime import Assembly, assemble
+
+_SPECIALISATIONS = 128
+_numbers = itertools.count()
+_compiled = 0
+
+
+def compile_count() -> int:
+    """How many graphs this process has handed to the inner compiler (a dynamic graph counts once)."""
+    return _compiled
+
+
+def pallas(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None, options: Any = None) -> Any:
+    """The backend: ``torch.compile(model, backend="pallas", options={...})``.
+
+    Args:
+        gm: Dynamo's graph.
+        example_inputs: its inputs.
+        mode: accepted for torch.compile's sake; only None and "default" exist.
+        options: see `inductor_backend.options.Options`.
+    """
+    try:
+        if mode not in (None, "default"):
+            raise error("backend-option", f"there is no mode {mode!r}", do="leave mode out")
+        chosen = Options.read(options)
+        _check_devices(gm, example_inputs)
+    except Diagnostic as diagnostic:
+        # Dynamo wraps what a backend raises while compiling; raised by the call, it reaches the user as it is.
+        return _raiser(diagnostic)
+
+    def inner(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[[list[Any]], Any]:
+        return CompiledGraph(graph, chosen).boxed(inputs)
+
+    return front_half(gm, example_inputs, inner)
+
+
+def _raiser(diagnostic: Diagnostic) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        raise diagnostic
+
+    return call
+
+
+def _check_devices(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+    for value in inputs:
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            raise error(
+                "backend-device",
+                f"an input lives on {value.device}",
+                why="this backend's graphs run on CPU tensors, whose memory torch and jax share",
+                do="move the model and its inputs to the CPU: model.to('cpu')",
+            )
+
+
+class CompiledGraph:
+    """One ATen graph, and its runners by concrete sizes."""
+
+    def __init__(self, gm: torch.fx.GraphModule, options: Options):
+        global _compiled
+        _compiled += 1
+        self.gm, self.options = gm, options
+        self.number = next(_numbers)
+        self.refused: dict[str, str] = {}
+        self.runners: OrderedDict[Any, Callable[[list[Any]], Any]] = OrderedDict()
+        self.lock = threading.RLock()
+        self.assemblies: list[Assembly] = []
+        self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        self.dynamic = any(_symbolic(n.meta.get("val")) for n in self.placeholders)
+
+    def boxed(self, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        """The callable that AOTAutograd gets: takes a list and empties it."""
+        if not self.dynamic:
+            return self.build(list(inputs))
+        positions = [i for i, n in enumerate(self.placeholders) if _symbolic(n.meta.get("val"))]
+        runners = self.runners
+
+        def run(args: list[Any]) -> Any:
+            key = tuple([_key(args[i]) for i in positions])
+            runner = runners.get(key)
+            if runner is None:
+                with self.lock:
+                    runner = runners.get(key) or self.build(args)
+                    runners[key] = runner
+                    if len(runners) > _SPECIALISATIONS:
+                        runners.popitem(last=False)
+            return runner(args)
+
+        run._boxed_call = True
+        return run
+
+    def build(self, actual: list[Any]) -> Callable[[list[Any]], Any]:
+        """A runner for one set of sizes. An operator that jax can't compile is moved to ATen and the build repeated."""
+        for _ in range(len(self.gm.graph.nodes) + 1):
+            try:
+                plan = analyse(self.gm, actual, self.refused, reject)
+            except Unbacked as unknown:
+                return self.eager(f"a size depends on data ({unknown})")
+            assembly = None
+            try:
+                runner, assembly = assemble(plan, self.gm, self.chooser())
+            except Diagnostic:
+                raise
+            except Exception as failure:
+                if not self.blame(failure, plan):
+                    return self.eager(f"jax could not compile the graph ({type(failure).__name__}: {_first_line(failure)})")
+                continue
+            for node, reason in plan.aten.items():
+                if reason:
+                    note_fallback(node, reason)
+            self.publish(assembly)
+            return runner
+        raise error("internal-error", "a graph could not be planned")
+
+    def chooser(self) -> Callable[..., list[list[Node]]]:
+        """How regions are picked."""
+        return regions.none
+
+    def blame(self, failure: Exception, plan: Any) -> bool:
+        """Find the emitted line that failed, and refuse its node from now on."""
+        from inductor_backend.fallback import failed_node
+
+        node = failed_node(failure)
+        if node is None or node.name in self.refused:
+            return False
+        self.refused[node.name] = f"jax could not compile it ({type(failure).__name__}: {_first_line(failure)})"
+        return True
+
+    def eager(self, reason: str) -> Callable[[list[Any]], Any]:
+        """The whole graph in ATen, with a note."""
+        body = [n for n in self.gm.graph.nodes if n.op == "call_function"]
+        where = next((where_of(n) for n in body if where_of(n)), None)
+        note("aten-fallback", "a whole graph runs in ATen", where=where, why=reason)
+        interpreter = Eager(self.gm)
+
+        def run(args: list[Any]) -> Any:
+            values = list(args)
+            args.clear()
+            return interpreter.run(*values)
+
+        run._boxed_call = True
+        return run
+
+    def publish(self, assembly: Assembly) -> None:
+        """Show the emitted source where the user asked for it."""
+        self.assemblies.append(assembly)
+        text = "\n\n".join(s.text for s in assembly.sources)
+        output_code_log().debug("torch-pallas graph %d:\n%s\n%s", self.number, text, assembly.text)
+        if self.options.dump is not None:
+            self.options.dump.mkdir(parents=True, exist_ok=True)
+            name = f"graph_{self.number}_{len(self.assemblies) - 1}.py"
+            (self.options.dump / name).write_text(f"{text}\n\n{assembly.text}")
+
+
+def _first_line(failure: Exception) -> str:
+    return (str(failure).strip().splitlines() or [""])[0][:200]
+
+
+def _symbolic(value: Any) -> bool:
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(s, torch.SymInt) for s in (*value.shape, *value.stride()))
+    return False
+
+
+def _key(value: Any) -> Any:
+    return (value.shape, value.stride()) if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,78 @@
+"""Operators that run in ATen: the call itself, and the note that says so.
+
+Input: an FX node that a jitted segment can't hold. Output: a function on torch tensors. Law: a fallback is never silent
+and never an error; random operators keep following the seeds that the rest of the graph uses.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from bridge.diagnostics import note
+from inductor_backend.graph import name_of, where_of
+
+
+def _random(size: Any, seed: torch.Tensor, mode: str, **kw: Any) -> torch.Tensor:
+    """`inductor_random` in ATen, from the seed it was given."""
+    generator = torch.Generator().manual_seed(int(seed))
+    draw = torch.rand if mode == "rand" else torch.randn
+    return draw(size, generator=generator, dtype=torch.float32)
+
+
+def _randint(low: int, high: int, size: Any, seed: torch.Tensor) -> torch.Tensor:
+    """`inductor_randint` in ATen, from the seed it was given."""
+    return torch.randint(low, high, size, generator=torch.Generator().manual_seed(int(seed)))
+
+
+_OVERRIDES: dict[str, Callable[..., Any]] = {
+    "prims.inductor_random.default": _random,
+    "prims.inductor_randint.default": _randint,
+}
+
+
+def aten_call(node: Node) -> Callable[..., Any]:
+    """The function that computes a node on torch tensors."""
+    if node.target is operator.getitem:
+        return operator.getitem
+    return _OVERRIDES.get(name_of(node.target), node.target)
+
+
+class Eager(torch.fx.Interpreter):
+    """A whole graph in ATen, for graphs whose sizes depend on data."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Run one operator, random ones from their seeds."""
+        target = _OVERRIDES.get(name_of(target), target) if isinstance(target, torch._ops.OpOverload) else target
+        return super().call_function(target, args, kwargs)
+
+
+def note_fallback(node: Node, reason: str) -> None:
+    """Tell the user that an operator runs in ATen."""
+    note(
+        "aten-fallback",
+        f"{name_of(node.target)} runs in ATen",
+        where=where_of(node),
+        why=reason,
+        do="nothing needs doing: the result is the same; the graph is split here, which costs about 30 µs a call",
+    )
+
+
+def failed_node(failure: BaseException) -> Node | None:
+    """The node whose emitted line raised, found by the line numbers in the traceback."""
+    found: Node | None = None
+    trace = failure.__traceback__
+    while trace is not None:
+        lines = emitted.get(trace.tb_frame.f_code.co_filename)
+        if lines is not None and trace.tb_lineno in lines:
+            found = lines[trace.tb_lineno]
+        trace = trace.tb_next
+    return found
+
+
+#: File name of emitted source -> line -> node.
+emitted: dict[str, dict[int, Node]] = {}

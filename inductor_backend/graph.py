@@ -1,0 +1,331 @@
+"""An FX graph from the partitioner, with every size known: who computes what, and in which order.
+
+Input: the functional ATen graph and the sizes of one call. Output: a `Graph` of segments, jitted and ATen in alternation.
+Law: a value is computed once; writes to inputs are collected at the end; nothing here touches jax or runs an operator.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import Node
+
+from bridge.diagnostics import Where
+from inductor_backend.ops import DTYPES, ROWS, Out, Row
+from inductor_backend.ops.table import VIEW
+
+#: Views that alias their operand in eager: an output that is one is handed out as a view of the operand's base.
+_ALIASING = {
+    "aten.view.default", "aten.permute.default", "aten.t.default", "aten.transpose.int", "aten.expand.default",
+    "aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default", "aten.alias.default",
+    "aten.detach.default",
+}  # fmt: skip
+#: Of these, elements may be left out: only followed when the base is an input, which exists anyway.
+_CROPPING = {"aten.slice.Tensor", "aten.select.int"}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A tensor's shape and strides in elements, dtype, and offset in its storage."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int = 0
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        count = 1
+        for n in self.shape:
+            count *= n
+        return count
+
+    def order(self) -> tuple[int, ...] | None:
+        """The dimensions from the widest stride to the narrowest when storage is dense in that order, else None."""
+        order = sorted(range(len(self.shape)), key=lambda d: (-self.strides[d], self.shape[d] == 1, d))
+        expected = 1
+        for d in reversed(order):
+            if self.shape[d] == 1:
+                continue
+            if self.strides[d] != expected:
+                return None
+            expected *= self.shape[d]
+        # Dimensions of 1 have no place of their own: keep them where a row-major array has them.
+        wide = [d for d in order if self.shape[d] != 1]
+        if wide == sorted(wide):
+            return tuple(range(len(self.shape)))
+        return tuple([d for d in range(len(self.shape)) if self.shape[d] == 1] + wide)
+
+    def out(self) -> Out:
+        """The same for an operator's function."""
+        return Out(self.shape, DTYPES[self.dtype], self.strides)
+
+
+@dataclass
+class Segment:
+    """Nodes that run together: one jitted function, or ATen calls one after another."""
+
+    jitted: bool
+    nodes: list[Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Write:
+    """An input that the graph mutates, and its new value."""
+
+    target: Node
+    source: Node
+
+
+@dataclass
+class Graph:
+    """The plan of one call with fixed sizes."""
+
+    placeholders: list[Node]
+    specs: dict[Node, Any]
+    static: dict[Node, Any]
+    segments: list[Segment]
+    outputs: list[Any]
+    writes: list[Write]
+    aten: dict[Node, str]
+
+    def spec(self, node: Node) -> Any:
+        """`Spec` of a tensor node; a list of them for a node with several results."""
+        return self.specs[node]
+
+
+class Unbacked(Exception):
+    """A size depends on data: it is not known before the graph runs."""
+
+
+def name_of(target: Any) -> str:
+    """``aten.add.Tensor`` for an overload, the plain name for anything else."""
+    return str(target) if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
+
+
+def row_of(node: Node) -> Row | None:
+    """The row of a node's operator."""
+    return ROWS.get(name_of(node.target)) if isinstance(node.target, torch._ops.OpOverload) else None
+
+
+def where_of(node: Node) -> Where | None:
+    """The user's source line that a node came from."""
+    trace = node.meta.get("stack_trace") or ""
+    entries = [line.strip() for line in trace.splitlines() if line.strip().startswith('File "')]
+    if not entries:
+        return None
+    try:
+        file, line, function = entries[-1].split('", line ')[0][6:], *entries[-1].split('", line ')[1].split(", in ")
+        return Where(file, int(line), function=function)
+    except (ValueError, IndexError):
+        return None
+
+
+def symbol_values(placeholders: Iterable[Node], actual: Iterable[Any]) -> dict[sympy.Symbol, Any]:
+    """Which number each free symbol of the graph's sizes has in this call."""
+    values: dict[sympy.Symbol, Any] = {}
+
+    def bind(symbolic: Any, number: Any) -> None:
+        if isinstance(symbolic, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            expr = symbolic.node.expr
+            if isinstance(expr, sympy.Symbol):
+                values.setdefault(expr, number)
+
+    for node, value in zip(placeholders, actual, strict=True):
+        meta = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and isinstance(meta, torch.Tensor):
+            for symbolic, number in zip((*meta.shape, *meta.stride()), (*value.shape, *value.stride())):
+                bind(symbolic, number)
+        else:
+            bind(meta, value)
+    return values
+
+
+def concrete(value: Any, symbols: Mapping[sympy.Symbol, Any]) -> Any:
+    """A number for a possibly symbolic one.
+
+    Raises:
+        Unbacked: a symbol has no value yet.
+    """
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        expr = value.node.expr
+        result = expr.xreplace(dict(symbols)) if isinstance(expr, sympy.Basic) else expr
+        if isinstance(result, sympy.Basic) and result.free_symbols:
+            raise Unbacked(str(expr))
+        kind = int if isinstance(value, torch.SymInt) else float if isinstance(value, torch.SymFloat) else bool
+        return kind(result)
+    return value
+
+
+def spec_of(value: Any, symbols: Mapping[sympy.Symbol, Any]) -> Any:
+    """`Spec` of a meta tensor, lists of them for lists, None for anything else."""
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            return None
+        shape = tuple(concrete(s, symbols) for s in value.shape)
+        strides = tuple(concrete(s, symbols) for s in value.stride())
+        return Spec(shape, strides, value.dtype, concrete(value.storage_offset(), symbols))
+    if isinstance(value, (list, tuple)):
+        return [spec_of(v, symbols) for v in value]
+    return None
+
+
+def flat(args: Any) -> list[Node]:
+    """Every node inside nested arguments."""
+    found: list[Node] = []
+    torch.fx.map_arg(args, found.append)
+    return found
+
+
+def _is_write(node: Node) -> bool:
+    """An epilogue `copy_` into an input whose result nobody but the output reads."""
+    return (
+        name_of(node.target) == "aten.copy_.default"
+        and isinstance(node.args[0], Node)
+        and node.args[0].op == "placeholder"
+        and isinstance(node.args[1], Node)
+        and all(user.op == "output" for user in node.users)
+    )
+
+
+def is_mutable(node: Node) -> bool:
+    """Whether an operator writes to an argument."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _numbers_only(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def analyse(
+    gm: torch.fx.GraphModule, actual: list[Any], refused: Mapping[str, str], reject: Callable[[Node, Graph], str | None]
+) -> Graph:
+    """Plan one call.
+
+    Args:
+        gm: the graph.
+        actual: this call's inputs (tensors or numbers), for the sizes only.
+        refused: node names that a previous attempt could not jit, with the reason.
+        reject: why a node with a row can't use it here, or None.
+
+    Raises:
+        Unbacked: a size depends on data.
+    """
+    nodes = list(gm.graph.nodes)
+    placeholders = [n for n in nodes if n.op == "placeholder"]
+    symbols = symbol_values(placeholders, actual)
+    output = next(n for n in nodes if n.op == "output")
+    plan = Graph(placeholders, {}, {}, [], list(output.args[0]), [], {})
+
+    live = _live(nodes, output)
+    body: list[Node] = []
+    for node in nodes:
+        if node.op == "placeholder":
+            plan.specs[node] = spec_of(node.meta.get("val"), symbols)
+            continue
+        if node not in live or node.op == "output":
+            continue
+        if node.op == "call_function" and _is_write(node):
+            plan.writes.append(Write(node.args[0], node.args[1]))
+            continue
+        plan.specs[node] = spec_of(node.meta.get("val"), symbols)
+        if node.op == "call_function" and _numbers_only(node):
+            plan.static[node] = concrete(node.meta["val"], symbols)
+            continue
+        body.append(node)
+    for node, value in zip(placeholders, actual, strict=True):
+        if not isinstance(value, torch.Tensor):
+            plan.static[node] = value
+
+    for node in body:
+        reason = _why_aten(node, plan, refused, reject)
+        if reason is not None:
+            plan.aten[node] = reason
+    plan.segments = _schedule(body, plan)
+    return plan
+
+
+def _live(nodes: list[Node], output: Node) -> set[Node]:
+    live: set[Node] = {output}
+    for node in reversed(nodes):
+        if node in live or (node.op == "call_function" and is_mutable(node)) or _effect(node):
+            live.add(node)
+            live.update(flat((node.args, node.kwargs)))
+    return live
+
+
+def _effect(node: Node) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__name__", "") in ("with_effects", "print")
+
+
+def _why_aten(
+    node: Node, plan: Graph, refused: Mapping[str, str], reject: Callable[[Node, Graph], str | None]
+) -> str | None:
+    """Why a node runs in ATen; "" when that needs no note; None when it is jitted."""
+    if node.op == "get_attr":
+        return ""
+    if node.target is operator.getitem:
+        return "" if node.args[0] in plan.aten else None
+    if node.name in refused:
+        return refused[node.name]
+    if name_of(node.target) in ("prims.inductor_seeds.default", "prims.inductor_seed.default"):
+        return ""
+    if row_of(node) is None:
+        return "the operator has no row in the table"
+    return reject(node, plan)
+
+
+def _schedule(body: list[Node], plan: Graph) -> list[Segment]:
+    """As few alternations as the dependences allow; the given order when an operator writes in place."""
+    if any(is_mutable(n) or _effect(n) for n in body):
+        segments: list[Segment] = []
+        for node in body:
+            jitted = node not in plan.aten
+            if not segments or segments[-1].jitted != jitted:
+                segments.append(Segment(jitted))
+            segments[-1].nodes.append(node)
+        return segments
+    waiting = {n: {d for d in flat((n.args, n.kwargs)) if d in plan.specs} for n in body}
+    inside = set(body)
+    for dependences in waiting.values():
+        dependences &= inside
+    done: set[Node] = set()
+    segments, jitted, pending = [], not body or body[0] not in plan.aten, list(body)
+    # ATen nodes without inputs (seeds, constants) go first, so that they don't split what follows.
+    if any(n in plan.aten and not waiting[n] for n in body):
+        jitted = False
+    while pending:
+        segment, rest = Segment(jitted), []
+        for node in pending:
+            if (node not in plan.aten) == jitted and waiting[node] <= done:
+                segment.nodes.append(node)
+                done.add(node)
+            else:
+                rest.append(node)
+        if segment.nodes:
+            segments.append(segment)
+        pending, jitted = rest, not jitted
+    return segments
+
+
+def view_base(node: Node, crop: bool = False) -> Node:
+    """The node whose storage an output shares in eager, walking back through pure views."""
+    while (
+        node.op == "call_function"
+        and (name_of(node.target) in _ALIASING or (crop and name_of(node.target) in _CROPPING))
+        and isinstance(node.args[0], Node)
+    ):
+        node = node.args[0]
+    return node
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node's operator only moves elements."""
+    entry = row_of(node)
+    return entry is not None and entry.kind == VIEW

@@ -1,0 +1,88 @@
+"""Fused attention and normalisation operators that arrive undecomposed.
+
+Input: (batch, heads, length, width) arrays. Output: the attended values and the log-sum-exp of the scores. Law: softmax in
+f32 for half precision; a fully masked row gives 0.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from inductor_backend.ops.table import row
+
+lax = jax.lax
+
+
+def _scores(q, k, causal, mask, scale):
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    wide = jnp.float64 if q.dtype == jnp.float64 else jnp.float32
+    batch = ((0, 1), (0, 1))
+    s = lax.dot_general(q, k, (((3,), (3,)), batch), preferred_element_type=wide) * jnp.asarray(scale, wide)
+    if causal:
+        i = lax.broadcasted_iota(jnp.int32, s.shape[-2:], 0)
+        j = lax.broadcasted_iota(jnp.int32, s.shape[-2:], 1)
+        s = jnp.where(j <= i, s, -jnp.inf)
+    if mask is not None:
+        s = jnp.where(mask, s, -jnp.inf) if mask.dtype == jnp.bool_ else s + mask.astype(wide)
+    return s, scale
+
+
+def _same_heads(q, k, v, *rest, **kw):
+    return q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[-1] == k.shape[-1] and (rest[0] if rest else 0) == 0
+
+
+@row("aten._scaled_dot_product_flash_attention_for_cpu.default", supports=_same_heads)
+def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, attn_mask=None, scale=None):
+    """softmax(q k' scale + mask) v, and the log-sum-exp of every row."""
+    s, _ = _scores(q, k, is_causal, attn_mask, scale)
+    best = jnp.max(s, -1, keepdims=True)
+    best = jnp.where(jnp.isfinite(best), best, 0)
+    p = jnp.exp(s - best)
+    total = jnp.sum(p, -1, keepdims=True)
+    weights = p.astype(v.dtype)
+    y = lax.dot_general(weights, v, (((3,), (2,)), ((0, 1), (0, 1))), preferred_element_type=s.dtype)
+    y = jnp.where(total == 0, 0, y / total)
+    return y.astype(q.dtype), (jnp.log(total) + best)[..., 0]
+
+
+@row("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", supports=lambda g, q, k, v, *a, **kw: _same_heads(q, k, v))
+def flash_attention_backward(grad, q, k, v, y, lse, dropout_p, is_causal, attn_mask=None, scale=None):
+    """Gradients for q, k and v."""
+    s, scale = _scores(q, k, is_causal, attn_mask, scale)
+    wide = s.dtype
+    p = jnp.exp(s - lse.astype(wide)[..., None])
+    p = jnp.where(jnp.isfinite(lse)[..., None], p, 0)
+    g, kw, qw, vw = (a.astype(wide) for a in (grad, k, q, v))
+    batch = ((0, 1), (0, 1))
+    grad_v = lax.dot_general(p, g, (((2,), (2,)), batch))
+    grad_p = lax.dot_general(g, vw, (((3,), (3,)), batch))
+    delta = jnp.sum(g * y.astype(wide), -1, keepdims=True)
+    grad_s = p * (grad_p - delta) * jnp.asarray(scale, wide)
+    grad_q = lax.dot_general(grad_s, kw, (((3,), (2,)), batch))
+    grad_k = lax.dot_general(grad_s, qw, (((2,), (2,)), batch))
+    return grad_q.astype(q.dtype), grad_k.astype(k.dtype), grad_v.astype(v.dtype)
+
+
+@row("aten.native_layer_norm.default")
+def native_layer_norm(x, normalized_shape, weight, bias, eps, out=None):
+    """Layer norm, its mean and its reciprocal deviation."""
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    wide = jnp.float32 if x.dtype in (jnp.bfloat16, jnp.float16) else x.dtype
+    xw = x.astype(wide)
+    mu = jnp.mean(xw, axes, keepdims=True)
+    centred = xw - mu
+    scale = lax.rsqrt(jnp.mean(centred * centred, axes, keepdims=True) + eps)
+    y = centred * scale
+    y = y if weight is None else y * weight.astype(wide)
+    y = y if bias is None else y + bias.astype(wide)
+    return y.astype(x.dtype), mu.astype(out[1].dtype), scale.astype(out[2].dtype)
+
+
+@row("aten._cdist_forward.default", supports=lambda x1, x2, p, compute_mode: p in (1.0, 2.0))
+def cdist(x1, x2, p, compute_mode):
+    """Distances between rows."""
+    difference = x1[..., :, None, :] - x2[..., None, :, :]
+    if p == 1.0:
+        return jnp.sum(jnp.abs(difference), -1)
+    return jnp.sqrt(jnp.sum(difference * difference, -1))

@@ -1,0 +1,539 @@
+"""Elementwise operators: arithmetic, comparison, bit operations, transcendental functions, activations.
+
+Input and output: arrays of one dtype (the row's promotion rule has been applied), numbers for scalars. Law: NaN,
+division and rounding as torch has them; bf16 and f16 compute in f32 and round once per operator.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inductor_backend.ops.math import cos_fast, sin_fast
+from inductor_backend.ops.table import (
+    BOOL_OUT,
+    COMPLEX_TO_FLOAT,
+    INT_TO_FLOAT,
+    KEEP,
+    NO_OPMATH,
+    POINTWISE,
+    cast,
+    pointwise,
+    row,
+)
+
+lax = jax.lax
+
+
+def _is_int(x) -> bool:
+    return jnp.issubdtype(jnp.result_type(x), jnp.integer)
+
+
+def _is_bool(x) -> bool:
+    return jnp.result_type(x) == jnp.bool_
+
+
+# ------------------------------------------------------------------------------------------------ arithmetic
+@pointwise("aten.add.Tensor", "aten.add.Scalar")
+def add(x, y, alpha=1):
+    """x + alpha * y; on bool the sum is a logical or."""
+    if alpha == 1:
+        return x + y
+    return x + y * jnp.asarray(alpha, jnp.result_type(x, y))
+
+
+@pointwise("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(x, y, alpha=1):
+    """x - alpha * y."""
+    return x - y if alpha == 1 else x - y * jnp.asarray(alpha, jnp.result_type(x, y))
+
+
+@pointwise("aten.rsub.Scalar", "aten.rsub.Tensor")
+def rsub(x, y, alpha=1):
+    """y - alpha * x."""
+    return y - x * alpha
+
+
+@pointwise("aten.mul.Tensor", "aten.mul.Scalar")
+def mul(x, y):
+    """Product; on bool a logical and."""
+    return x * y
+
+
+@pointwise("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", promote=INT_TO_FLOAT)
+def div(x, y):
+    """True division."""
+    return x / y
+
+
+def _fmod(x, y):
+    return lax.rem(*jnp.broadcast_arrays(x, y))
+
+
+def _floor_divide(x, y):
+    x, y = jnp.broadcast_arrays(x, y)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return jnp.floor_divide(x, y)
+    # C's fmod algorithm: floor(x / y) alone is off by one when the quotient rounds up to an integer.
+    mod = lax.rem(x, y)
+    quotient = (x - mod) / y
+    quotient = jnp.where((mod != 0) & ((y < 0) != (mod < 0)), quotient - 1, quotient)
+    floored = jnp.floor(quotient)
+    floored = jnp.where(quotient - floored > 0.5, floored + 1, floored)
+    floored = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), x / y), floored)
+    return jnp.where(y == 0, x / y, floored)
+
+
+@pointwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", result="exact", promote=NO_OPMATH)
+def div_mode(x, y, rounding_mode=None, out=None):
+    """Division that floors, truncates, or neither, as `rounding_mode` says."""
+    if rounding_mode is None:
+        compute = jnp.float32 if out.dtype in (jnp.bfloat16, jnp.float16) else out.dtype
+        return (jnp.asarray(x).astype(compute) / jnp.asarray(y).astype(compute)).astype(out.dtype)
+    dtype = jnp.result_type(x, y)
+    if dtype in (jnp.bfloat16, jnp.float16):
+        x, y = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+    if rounding_mode == "floor":
+        return _floor_divide(jnp.asarray(x), y).astype(out.dtype)
+    if jnp.issubdtype(dtype, jnp.floating):
+        return jnp.trunc(x / y).astype(out.dtype)
+    return lax.div(*jnp.broadcast_arrays(x, jnp.asarray(y, dtype))).astype(out.dtype)
+
+
+@pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide(x, y):
+    """Division rounded towards minus infinity."""
+    return _floor_divide(x, y)
+
+
+@pointwise("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
+def remainder(x, y):
+    """Python's modulo: the result has the divisor's sign."""
+    x, y = jnp.broadcast_arrays(x, y)
+    mod = lax.rem(x, y)
+    if jnp.issubdtype(mod.dtype, jnp.unsignedinteger):
+        return mod
+    return jnp.where((mod != 0) & ((y < 0) != (mod < 0)), mod + y, mod)
+
+
+@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar")
+def fmod(x, y):
+    """C's modulo: the result has the dividend's sign."""
+    return _fmod(x, y)
+
+
+@pointwise("aten.neg.default")
+def neg(x):
+    """-x."""
+    return -x
+
+
+@pointwise("aten.positive.default")
+def positive(x):
+    """+x."""
+    return x
+
+
+@pointwise("aten.abs.default", promote=COMPLEX_TO_FLOAT)
+def abs_(x):
+    """|x|; of a complex number its modulus."""
+    return jnp.abs(x)
+
+
+@pointwise("aten.reciprocal.default", promote=INT_TO_FLOAT)
+def reciprocal(x):
+    """1 / x."""
+    return 1 / x
+
+
+@pointwise("aten.square.default")
+def square(x):
+    """X * x."""
+    return x * x
+
+
+@pointwise("aten.sgn.default", "aten.sign.default")
+def sign(x):
+    """-1, 0 or 1; NaN gives 0 as in torch; a bool is its own sign."""
+    if _is_bool(x):
+        return x
+    s = jnp.sign(x)
+    return jnp.where(jnp.isnan(x), 0, s).astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else s
+
+
+@pointwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def pow_(x, y):
+    """x ** y; small whole exponents become products."""
+    if isinstance(y, (int, float)):
+        if y == 2:
+            return x * x
+        if y == 3:
+            return x * x * x
+        if y == 1:
+            return x
+        if y == 0:
+            return jnp.ones_like(x)
+        if not _is_int(x):
+            if y == 0.5:
+                return jnp.sqrt(x)
+            if y == -0.5:
+                return lax.rsqrt(x)
+            if y == -1:
+                return 1 / x
+            if y == -2:
+                return 1 / (x * x)
+        elif y < 0:
+            # torch refuses negative integer powers of integers before it gets here, except for +-1 bases.
+            return jnp.where(x == 1, 1, jnp.where(x == -1, 1 if y % 2 == 0 else -1, 0)).astype(x.dtype)
+        return jnp.power(x, jnp.asarray(y, x.dtype))
+    dtype = jnp.result_type(y)
+    x = jnp.asarray(x, dtype)
+    if jnp.issubdtype(dtype, jnp.integer) and not jnp.issubdtype(dtype, jnp.unsignedinteger):
+        negative = jnp.where(x == 1, 1, jnp.where(x == -1, jnp.where(y % 2 == 0, 1, -1), 0)).astype(dtype)
+        return jnp.where(y < 0, negative, jnp.power(x, jnp.maximum(y, 0)))
+    return jnp.power(x, y)
+
+
+@pointwise("aten.addcmul.default")
+def addcmul(x, a, b, value=1):
+    """X + value * a * b."""
+    return x + (a * b if value == 1 else jnp.asarray(value, jnp.result_type(x)) * a * b)
+
+
+@pointwise("aten.addcdiv.default")
+def addcdiv(x, a, b, value=1):
+    """X + value * a / b."""
+    return x + (a / b if value == 1 else jnp.asarray(value, jnp.result_type(x)) * (a / b))
+
+
+@pointwise("prims.fma.default")
+def fma(a, b, c):
+    """A * b + c."""
+    return a * b + c
+
+
+@pointwise("aten.lerp.Scalar", "aten.lerp.Tensor")
+def lerp(start, end, weight):
+    """Linear interpolation, by the formula that is exact at the nearer end."""
+    weight = jnp.asarray(weight, jnp.result_type(start))
+    difference = end - start
+    return jnp.where(jnp.abs(weight) < 0.5, start + weight * difference, end - difference * (1 - weight))
+
+
+@pointwise("aten.hypot.default")
+def hypot(x, y):
+    """sqrt(x^2 + y^2) without overflow."""
+    return jnp.hypot(x, y)
+
+
+@pointwise("aten.copysign.Tensor", "aten.copysign.Scalar", promote=INT_TO_FLOAT)
+def copysign(x, y):
+    """|x| with the sign of y."""
+    return jnp.copysign(x, y)
+
+
+@pointwise("aten.nextafter.default", promote=NO_OPMATH)
+def nextafter(x, y):
+    """The next representable number after x towards y."""
+    return jnp.nextafter(x, y)
+
+
+@pointwise("aten.ldexp.Tensor", promote=INT_TO_FLOAT)
+def ldexp(x, y):
+    """X * 2 ** y."""
+    return x * jnp.exp2(y)
+
+
+# --------------------------------------------------------------------------------------- extremes and clamps
+@pointwise("aten.maximum.default", promote=NO_OPMATH)
+def maximum(x, y):
+    """The larger; NaN wins."""
+    return jnp.maximum(x, y)
+
+
+@pointwise("aten.minimum.default", promote=NO_OPMATH)
+def minimum(x, y):
+    """The smaller; NaN wins."""
+    return jnp.minimum(x, y)
+
+
+@pointwise("aten.fmax.default", promote=NO_OPMATH)
+def fmax(x, y):
+    """The larger; NaN loses."""
+    return jnp.fmax(x, y)
+
+
+@pointwise("aten.fmin.default", promote=NO_OPMATH)
+def fmin(x, y):
+    """The smaller; NaN loses."""
+    return jnp.fmin(x, y)
+
+
+@pointwise("aten.clamp.default", "aten.clamp.Tensor", promote=NO_OPMATH)
+def clamp(x, min=None, max=None):
+    """Limit to [min, max]; NaN stays; max wins when the limits cross."""
+    if min is not None:
+        x = jnp.maximum(x, jnp.asarray(min, jnp.result_type(x)))
+    return x if max is None else jnp.minimum(x, jnp.asarray(max, jnp.result_type(x)))
+
+
+@pointwise("aten.clamp_min.default", "aten.clamp_min.Tensor", promote=NO_OPMATH)
+def clamp_min(x, y):
+    """max(x, y)."""
+    return jnp.maximum(x, y)
+
+
+@pointwise("aten.clamp_max.default", "aten.clamp_max.Tensor", promote=NO_OPMATH)
+def clamp_max(x, y):
+    """min(x, y)."""
+    return jnp.minimum(x, y)
+
+
+# ------------------------------------------------------------------------------------------------ comparison
+def _compare(name, fn):
+    pointwise(f"aten.{name}.Tensor", f"aten.{name}.Scalar", promote=BOOL_OUT)(fn)
+
+
+_compare("eq", lambda x, y: x == y)
+_compare("ne", lambda x, y: x != y)
+_compare("lt", lambda x, y: x < y)
+_compare("le", lambda x, y: x <= y)
+_compare("gt", lambda x, y: x > y)
+_compare("ge", lambda x, y: x >= y)
+
+pointwise("aten.logical_and.default", promote=BOOL_OUT)(lambda x, y: (x != 0) & (y != 0))
+pointwise("aten.logical_or.default", promote=BOOL_OUT)(lambda x, y: (x != 0) | (y != 0))
+pointwise("aten.logical_xor.default", promote=BOOL_OUT)(lambda x, y: (x != 0) ^ (y != 0))
+pointwise("aten.logical_not.default", promote=BOOL_OUT)(lambda x: x == 0)
+pointwise("aten.isnan.default", promote=BOOL_OUT)(lambda x: x != x)
+pointwise("aten.isinf.default", promote=BOOL_OUT)(lambda x: jnp.isinf(x))
+pointwise("aten.isfinite.default", promote=BOOL_OUT)(lambda x: jnp.isfinite(x))
+pointwise("aten.isposinf.default", promote=BOOL_OUT)(lambda x: jnp.isposinf(x))
+pointwise("aten.isneginf.default", promote=BOOL_OUT)(lambda x: jnp.isneginf(x))
+pointwise("aten.signbit.default", promote=BOOL_OUT)(
+    lambda x: jnp.signbit(x) if jnp.issubdtype(x.dtype, jnp.floating) else x < 0
+)
+
+# --------------------------------------------------------------------------------------------- bit operations
+pointwise("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.__and__.Tensor", "aten.__and__.Scalar")(
+    lambda x, y: x & y
+)
+pointwise("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.__or__.Tensor", "aten.__or__.Scalar")(
+    lambda x, y: x | y
+)
+pointwise("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.__xor__.Tensor", "aten.__xor__.Scalar")(
+    lambda x, y: x ^ y
+)
+pointwise("aten.bitwise_not.default")(lambda x: ~x)
+
+
+@pointwise(
+    "aten.bitwise_left_shift.Tensor",
+    "aten.bitwise_left_shift.Tensor_Scalar",
+    "aten.__lshift__.Scalar",
+    "aten.__lshift__.Tensor",
+)
+def left_shift(x, y):
+    """X << y; a shift by the width or more gives 0, as in torch."""
+    x, y = jnp.broadcast_arrays(x, y)
+    bits = x.dtype.itemsize * 8
+    return jnp.where((y < 0) | (y >= bits), 0, jnp.left_shift(x, jnp.clip(y, 0, bits - 1))).astype(x.dtype)
+
+
+@pointwise(
+    "aten.bitwise_right_shift.Tensor",
+    "aten.bitwise_right_shift.Tensor_Scalar",
+    "aten.__rshift__.Scalar",
+    "aten.__rshift__.Tensor",
+)
+def right_shift(x, y):
+    """X >> y with the sign kept; a shift by the width or more shifts everything out."""
+    x, y = jnp.broadcast_arrays(x, y)
+    bits = x.dtype.itemsize * 8
+    return jnp.right_shift(x, jnp.where((y < 0) | (y >= bits), bits - 1, y)).astype(x.dtype)
+
+
+# ------------------------------------------------------------------------------------ rounding, whole numbers
+def _round_half_even(x, decimals=0):
+    if _is_int(x):
+        return x
+    if decimals == 0:
+        return jnp.round(x)
+    scale = 10.0 ** abs(decimals)
+    return jnp.round(x * scale) / scale if decimals > 0 else jnp.round(x / scale) * scale
+
+
+def _whole(fn):
+    return lambda x: x if _is_int(x) or _is_bool(x) else fn(x)
+
+
+pointwise("aten.floor.default")(_whole(jnp.floor))
+pointwise("aten.ceil.default")(_whole(jnp.ceil))
+pointwise("aten.trunc.default", "aten.fix.default")(_whole(jnp.trunc))
+pointwise("aten.round.default", "aten.round.decimals")(_round_half_even)
+pointwise("aten.frac.default")(lambda x: x - jnp.trunc(x))
+
+# -------------------------------------------------------------------------------------------- transcendental
+for _name, _fn in {
+    "exp": jnp.exp,
+    "exp2": jnp.exp2,
+    "expm1": jnp.expm1,
+    "log": jnp.log,
+    "log2": jnp.log2,
+    "log10": jnp.log10,
+    "log1p": jnp.log1p,
+    "sqrt": jnp.sqrt,
+    "rsqrt": lax.rsqrt,
+    "sin": sin_fast,
+    "cos": cos_fast,
+    "tan": jnp.tan,
+    "asin": jnp.arcsin,
+    "acos": jnp.arccos,
+    "atan": jnp.arctan,
+    "sinh": jnp.sinh,
+    "cosh": jnp.cosh,
+    "tanh": jnp.tanh,
+    "asinh": jnp.arcsinh,
+    "acosh": jnp.arccosh,
+    "atanh": jnp.arctanh,
+    "erf": lax.erf,
+    "erfc": lax.erfc,
+    "erfinv": lax.erf_inv,
+    "sigmoid": lambda x: 1 / (1 + jnp.exp(-x)),
+    "lgamma": lax.lgamma,
+    "digamma": lax.digamma,
+    "sinc": jnp.sinc,
+    "rad2deg": lambda x: x * (180.0 / np.pi),
+    "deg2rad": lambda x: x * (np.pi / 180.0),
+}.items():
+    pointwise(f"aten.{_name}.default", promote=INT_TO_FLOAT)(_fn)
+pointwise("aten.special_i0.default", "aten.i0.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.i0(x))
+pointwise("aten.special_i1.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.i1(x))
+pointwise("aten.special_i0e.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.i0e(x))
+pointwise("aten.special_i1e.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.i1e(x))
+pointwise("aten.special_ndtri.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.ndtri(x))
+pointwise("aten.special_log_ndtr.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.log_ndtr(x))
+
+
+@pointwise("aten.atan2.default", promote=INT_TO_FLOAT)
+def atan2(y, x):
+    """The angle of (x, y)."""
+    return jnp.arctan2(y, x)
+
+
+@pointwise("aten.logaddexp.default", promote=INT_TO_FLOAT)
+def logaddexp(x, y):
+    """log(exp(x) + exp(y))."""
+    return jnp.logaddexp(x, y)
+
+
+@pointwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", promote=INT_TO_FLOAT)
+def xlogy(x, y):
+    """X * log(y), 0 where x is 0, NaN where y is."""
+    y = jnp.asarray(y)
+    return jnp.where(y != y, y, jnp.where(x == 0, 0, x * jnp.log(y)))
+
+
+# ------------------------------------------------------------------------------------------------ activations
+@pointwise("aten.relu.default", promote=NO_OPMATH)
+def relu(x):
+    """max(x, 0); NaN stays."""
+    return jnp.maximum(x, jnp.zeros((), x.dtype))
+
+
+@pointwise("aten.leaky_relu.default")
+def leaky_relu(x, negative_slope=0.01):
+    """X where positive, else x * negative_slope."""
+    return jnp.where(x > 0, x, x * negative_slope)
+
+
+@pointwise("aten.gelu.default")
+def gelu(x, approximate="none"):
+    """X times the normal distribution's mass below x."""
+    if approximate == "tanh":
+        return 0.5 * x * (1 + jnp.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x)))
+    return 0.5 * x * (1 + lax.erf(x * np.sqrt(0.5)))
+
+
+@pointwise("aten.silu.default")
+def silu(x):
+    """X * sigmoid(x)."""
+    return x / (1 + jnp.exp(-x))
+
+
+@pointwise("aten.softplus.default")
+def softplus(x, beta=1, threshold=20):
+    """log(1 + exp(beta x)) / beta, x itself above the threshold."""
+    return jnp.where(x * beta > threshold, x, jnp.log1p(jnp.exp(x * beta)) / beta)
+
+
+@pointwise("aten.elu.default")
+def elu(x, alpha=1, scale=1, input_scale=1):
+    """Exponential linear unit."""
+    return jnp.where(x > 0, x * scale, alpha * scale * jnp.expm1(x * input_scale))
+
+
+@pointwise("aten.hardtanh.default", promote=NO_OPMATH)
+def hardtanh(x, min_val=-1, max_val=1):
+    """Limit to [min_val, max_val]."""
+    return clamp(x, min_val, max_val)
+
+
+@pointwise("aten.where.self", promote=KEEP, result="exact")
+def where(condition, x, y, out=None):
+    """Choose by a bool or uint8 condition."""
+    return jnp.where(condition != 0, cast(x, out.dtype), cast(y, out.dtype))
+
+
+@row("prims.convert_element_type.default", kind=POINTWISE)
+def convert_element_type(x, dtype):
+    """Convert as C does."""
+    return cast(x, dtype)
+
+
+@row("aten._to_copy.default", kind=POINTWISE)
+def to_copy(x, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
+    """Convert; the memory format is seen to where the result leaves the graph."""
+    return x if dtype is None else cast(x, dtype)
+
+
+@row("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default", kind=POINTWISE)
+def clone(x, memory_format=None):
+    """The same values; layouts are decided where a result leaves the graph."""
+    return x
+
+
+@row("aten.copy.default", kind=POINTWISE)
+def copy(x, src, non_blocking=False):
+    """`src` in the dtype and shape of `x`."""
+    return jnp.broadcast_to(cast(src, x.dtype), x.shape)
+
+
+@row("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", kind=POINTWISE)
+def masked_fill(x, mask, value):
+    """`value` where the mask is true."""
+    return jnp.where(mask, cast(value, x.dtype), x)
+
+
+@row("aten.nan_to_num.default", kind=POINTWISE)
+def nan_to_num(x, nan=None, posinf=None, neginf=None):
+    """Replace NaN and infinities."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return x
+    info = jnp.finfo(x.dtype)
+    x = jnp.where(x != x, jnp.asarray(0.0 if nan is None else nan, x.dtype), x)
+    x = jnp.where(x == jnp.inf, jnp.asarray(info.max if posinf is None else posinf, x.dtype), x)
+    return jnp.where(x == -jnp.inf, jnp.asarray(info.min if neginf is None else neginf, x.dtype), x)
+
+
+@row("aten.view_as_real.default")
+def view_as_real(x):
+    """A complex array as pairs of reals."""
+    return jnp.stack([x.real, x.imag], -1)
+
+
+@row("aten.complex.default", kind=POINTWISE)
+def complex_(real, imag):
+    """real + i imag."""
+    return lax.complex(*jnp.broadcast_arrays(real, imag))

@@ -1,0 +1,340 @@
+"""Reductions along dimensions, scans, and the arg-extremes.
+
+Input: arrays and dimension lists as ATen gives them. Output: arrays of torch's dtype. Law: integer sums are int64,
+NaN is the largest and the smallest value at once, ties take the first index, a 0-d array has dimensions 0 and -1.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inductor_backend.ops.table import REDUCTION, cast, dims, row
+
+lax = jax.lax
+
+
+def reduction(*names: str, **kw):
+    """`row` for a reduction."""
+    return row(*names, kind=REDUCTION, **kw)
+
+
+def _wide(x, out_dtype):
+    """The dtype a sum is accumulated in: f32 for half precision, torch's result dtype otherwise."""
+    return jnp.float32 if out_dtype in (jnp.bfloat16, jnp.float16) else out_dtype
+
+
+@reduction("aten.sum.dim_IntList", "aten.sum.default")
+def sum_(x, dim=None, keepdim=False, dtype=None, out=None):
+    """Sum; half precision accumulates in f32 and rounds once."""
+    return jnp.sum(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(out.dtype)
+
+
+@reduction("aten.mean.dim", "aten.mean.default")
+def mean(x, dim=None, keepdim=False, dtype=None, out=None):
+    """Mean; of nothing it is NaN."""
+    axes = dims(dim, x.ndim)
+    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+    total = jnp.sum(cast(x, _wide(x, out.dtype)), axes, keepdims=bool(keepdim))
+    return (total / jnp.asarray(count, total.dtype)).astype(out.dtype)
+
+
+@reduction("aten.prod.default")
+def prod(x, dtype=None, out=None):
+    """Product of everything."""
+    return jnp.prod(cast(x, _wide(x, out.dtype))).astype(out.dtype)
+
+
+@reduction("aten.prod.dim_int")
+def prod_dim(x, dim, keepdim=False, dtype=None, out=None):
+    """Product along one dimension."""
+    return jnp.prod(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(out.dtype)
+
+
+def _moments(x, axes):
+    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+    mu = jnp.sum(x, axes, keepdims=True) / jnp.asarray(count, x.dtype)
+    centred = x - mu
+    return mu, jnp.sum(centred * centred, axes, keepdims=True), count
+
+
+def _variance(x, dim, correction, keepdim, out_dtype):
+    complex_in = jnp.issubdtype(x.dtype, jnp.complexfloating)
+    axes = dims(dim, x.ndim)
+    wide = x if complex_in else cast(x, _wide(x, x.dtype))
+    mu, squares, count = _moments(wide, axes)
+    if complex_in:
+        squares = jnp.sum(jnp.abs(wide - mu) ** 2, axes, keepdims=True)
+    divisor = max(count - (1 if correction is None else correction), 0)
+    var = squares / jnp.asarray(divisor, squares.dtype)
+    if not keepdim:
+        var, mu = (jnp.squeeze(v, axes) for v in (var, mu))
+    return var.astype(out_dtype), mu.astype(x.dtype)
+
+
+@reduction("aten.var.correction")
+def var(x, dim=None, correction=None, keepdim=False, out=None):
+    """Variance, in two passes."""
+    return _variance(x, dim, correction, keepdim, out.dtype)[0]
+
+
+@reduction("aten.var.dim")
+def var_dim(x, dim=None, unbiased=True, keepdim=False, out=None):
+    """Variance with the older signature."""
+    return _variance(x, dim, int(unbiased), keepdim, out.dtype)[0]
+
+
+@reduction("aten.std.correction")
+def std(x, dim=None, correction=None, keepdim=False, out=None):
+    """Standard deviation."""
+    wide = jnp.float32 if x.dtype in (jnp.bfloat16, jnp.float16) else out.dtype
+    return jnp.sqrt(_variance(x, dim, correction, keepdim, wide)[0]).astype(out.dtype)
+
+
+@reduction("aten.var_mean.correction")
+def var_mean(x, dim=None, correction=None, keepdim=False, out=None):
+    """Variance and mean."""
+    return _variance(x, dim, correction, keepdim, out[0].dtype)
+
+
+def _identity_error(x, axes) -> bool:
+    return any(x.shape[a] == 0 for a in axes)
+
+
+@reduction("aten.amax.default")
+def amax(x, dim=(), keepdim=False):
+    """Maximum; NaN wins."""
+    return jnp.max(x, dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0)
+
+
+@reduction("aten.amin.default")
+def amin(x, dim=(), keepdim=False):
+    """Minimum; NaN wins."""
+    return jnp.min(x, dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0)
+
+
+@reduction("aten.max.default")
+def max_default(x):
+    """Maximum of everything."""
+    return jnp.max(x)
+
+
+@reduction("aten.min.default")
+def min_default(x):
+    """Minimum of everything."""
+    return jnp.min(x)
+
+
+@reduction("aten.aminmax.default")
+def aminmax(x, dim=None, keepdim=False):
+    """Minimum and maximum."""
+    axes = dims(dim, x.ndim)
+    keep = bool(keepdim) and x.ndim > 0
+    return jnp.min(x, axes, keepdims=keep), jnp.max(x, axes, keepdims=keep)
+
+
+def arg_extreme(x, axis: int, largest: bool):
+    """(extreme, first index of it) along one axis, kept as a dimension of 1.
+
+    Written as a reduction, a comparison and the smallest index that matches: XLA's own variadic arg-reduction is
+    scalar on the CPU.
+    """
+    best = (jnp.max if largest else jnp.min)(x, axis, keepdims=True)
+    hit = x == best
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        hit = hit | (x != x)
+    position = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    index = jnp.min(jnp.where(hit, position, jnp.int32(2**31 - 1)), axis, keepdims=True)
+    return best, index.astype(jnp.int64)
+
+
+def _arg(x, dim, keepdim, largest):
+    if x.ndim == 0:
+        return jnp.zeros((), jnp.int64)
+    if dim is None:
+        index = arg_extreme(x.reshape(-1), 0, largest)[1].reshape(())
+        return index.reshape((1,) * x.ndim) if keepdim else index
+    axis = dim % x.ndim
+    index = arg_extreme(x, axis, largest)[1]
+    return index if keepdim else jnp.squeeze(index, axis)
+
+
+@reduction("aten.argmax.default")
+def argmax(x, dim=None, keepdim=False):
+    """Index of the maximum; NaN wins, ties take the first."""
+    return _arg(x, dim, keepdim, True)
+
+
+@reduction("aten.argmin.default")
+def argmin(x, dim=None, keepdim=False):
+    """Index of the minimum; NaN wins, ties take the first."""
+    return _arg(x, dim, keepdim, False)
+
+
+def _extreme_dim(x, dim, keepdim, largest):
+    if x.ndim == 0:
+        return x, jnp.zeros((), jnp.int64)
+    axis = dim % x.ndim
+    best, index = arg_extreme(x, axis, largest)
+    return (best, index) if keepdim else (jnp.squeeze(best, axis), jnp.squeeze(index, axis))
+
+
+@reduction("aten.max.dim")
+def max_dim(x, dim, keepdim=False):
+    """Maximum along a dimension, and where it is."""
+    return _extreme_dim(x, dim, keepdim, True)
+
+
+@reduction("aten.min.dim")
+def min_dim(x, dim, keepdim=False):
+    """Minimum along a dimension, and where it is."""
+    return _extreme_dim(x, dim, keepdim, False)
+
+
+@reduction("aten.any.default", "aten.any.dim", "aten.any.dims")
+def any_(x, dim=None, keepdim=False, out=None):
+    """Whether any element is true."""
+    return jnp.any(x != 0, dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(out.dtype)
+
+
+@reduction("aten.all.default", "aten.all.dim", "aten.all.dims")
+def all_(x, dim=None, keepdim=False, out=None):
+    """Whether every element is true."""
+    return jnp.all(x != 0, dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(out.dtype)
+
+
+@reduction("aten.logsumexp.default")
+def logsumexp(x, dim, keepdim=False, out=None):
+    """log(sum(exp(x))) without overflow."""
+    x = cast(x, _wide(x, out.dtype))
+    axes = dims(dim, x.ndim)
+    best = jnp.max(x, axes, keepdims=True)
+    best = jnp.where(jnp.isfinite(best), best, 0)
+    total = jnp.log(jnp.sum(jnp.exp(x - best), axes, keepdims=True)) + best
+    return (total if keepdim and x.ndim else jnp.squeeze(total, axes)).astype(out.dtype)
+
+
+@reduction("aten._softmax.default")
+def softmax(x, dim, half_to_float=False, out=None):
+    """exp(x - max) over its sum."""
+    if x.ndim == 0:
+        return jnp.where(x == x, 1, x).astype(out.dtype)
+    x = cast(x, _wide(x, out.dtype))
+    powers = jnp.exp(x - jnp.max(x, dim, keepdims=True))
+    return (powers / jnp.sum(powers, dim, keepdims=True)).astype(out.dtype)
+
+
+@reduction("aten._log_softmax.default")
+def log_softmax(x, dim, half_to_float=False, out=None):
+    """The logarithm of softmax."""
+    if x.ndim == 0:
+        return jnp.where(x == x, 0, x).astype(out.dtype)
+    x = cast(x, _wide(x, out.dtype))
+    x = x - jnp.max(x, dim, keepdims=True)
+    return (x - jnp.log(jnp.sum(jnp.exp(x), dim, keepdims=True))).astype(out.dtype)
+
+
+@reduction("aten.linalg_vector_norm.default")
+def vector_norm(x, ord=2, dim=None, keepdim=False, dtype=None, out=None):
+    """The ord-norm along dimensions."""
+    axes = dims(dim, x.ndim)
+    wide = _wide(x, out.dtype)
+    x = jnp.abs(x).astype(wide)
+    keep = bool(keepdim)
+    if ord == float("inf"):
+        value = jnp.max(x, axes, keepdims=keep)
+    elif ord == float("-inf"):
+        value = jnp.min(x, axes, keepdims=keep)
+    elif ord == 0:
+        value = jnp.sum((x != 0).astype(wide), axes, keepdims=keep)
+    elif ord == 1:
+        value = jnp.sum(x, axes, keepdims=keep)
+    elif ord == 2:
+        value = jnp.sqrt(jnp.sum(x * x, axes, keepdims=keep))
+    else:
+        value = jnp.sum(x**ord, axes, keepdims=keep) ** (1.0 / ord)
+    return value.astype(out.dtype)
+
+
+@reduction("prims.prepare_softmax_online.default")
+def prepare_softmax_online(x, dim):
+    """Row maximum and sum of exp(x - max), the two numbers a softmax needs."""
+    best = jnp.max(x, dim, keepdims=True)
+    return best, jnp.sum(jnp.exp(x - best), dim, keepdims=True)
+
+
+# -------------------------------------------------------------------------------------------------------- scans
+_BLOCK = 64
+
+
+def _blocked_cumsum(x):
+    """Prefix sums of the last axis as products with a triangle of ones, block by block."""
+    length = x.shape[-1]
+    blocks = -(-length // _BLOCK)
+    padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, blocks * _BLOCK - length)])
+    tiles = padded.reshape(*x.shape[:-1], blocks, _BLOCK)
+    triangle = (
+        lax.broadcasted_iota(jnp.int32, (_BLOCK, _BLOCK), 0) <= lax.broadcasted_iota(jnp.int32, (_BLOCK, _BLOCK), 1)
+    ).astype(x.dtype)
+    inner = lax.dot_general(tiles, triangle, (((tiles.ndim - 1,), (0,)), ((), ())))
+    totals = inner[..., -1]
+    carried = jnp.cumsum(totals, -1) - totals if blocks <= _BLOCK else _blocked_cumsum(totals) - totals
+    return (inner + carried[..., None]).reshape(*x.shape[:-1], blocks * _BLOCK)[..., :length]
+
+
+@row("aten.cumsum.default")
+def cumsum(x, dim, dtype=None, out=None):
+    """Prefix sums."""
+    wide = _wide(x, out.dtype)
+    x = cast(x, wide)
+    if x.ndim == 0 or x.size == 0:
+        return x.astype(out.dtype)
+    axis = dim % x.ndim
+    if jnp.dtype(wide) not in (jnp.dtype(jnp.float32), jnp.dtype(jnp.float64)) or x.shape[axis] < 2 * _BLOCK:
+        return jnp.cumsum(x, axis).astype(out.dtype)
+    moved = jnp.moveaxis(x, axis, -1)
+    # The triangle multiplies later elements by 0, which an infinity or a NaN among them would turn into NaN.
+    value = lax.cond(jnp.all(jnp.isfinite(moved)), _blocked_cumsum, lambda v: jnp.cumsum(v, -1), moved)
+    return jnp.moveaxis(value, -1, axis).astype(out.dtype)
+
+
+@row("aten.cumprod.default")
+def cumprod(x, dim, dtype=None, out=None):
+    """Prefix products."""
+    x = cast(x, _wide(x, out.dtype))
+    return (jnp.cumprod(x, dim % x.ndim) if x.ndim else x).astype(out.dtype)
+
+
+@row("aten.logcumsumexp.default")
+def logcumsumexp(x, dim):
+    """Prefix log-sum-exp."""
+    return lax.cumlogsumexp(x, dim % x.ndim) if x.ndim else x
+
+
+def _cumulative_extreme(x, dim, largest):
+    if x.ndim == 0:
+        return x, jnp.zeros((), jnp.int64)
+    axis = dim % x.ndim
+    position = lax.broadcasted_iota(jnp.int64, x.shape, axis)
+
+    def later(a, b):
+        (av, ai), (bv, bi) = a, b
+        wins = (bv >= av) if largest else (bv <= av)
+        wins = wins | (bv != bv)
+        wins = wins & ~((av != av) & (bv == bv))
+        return jnp.where(wins, bv, av), jnp.where(wins, bi, ai)
+
+    return lax.associative_scan(later, (x, position), axis=axis)
+
+
+@row("aten.cummax.default")
+def cummax(x, dim):
+    """Running maximum, and where it is; the latest of equal ones."""
+    return _cumulative_extreme(x, dim, True)
+
+
+@row("aten.cummin.default")
+def cummin(x, dim):
+    """Running minimum, and where it is; the latest of equal ones."""
+    return _cumulative_extreme(x, dim, False)

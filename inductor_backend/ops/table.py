@@ -1,0 +1,163 @@
+"""The table of operators: one row per ATen overload, from which emission, partitioning and the docs' matrix are read.
+
+Input: `@row("aten.add.Tensor", ...)` above an array function. Output: `ROWS`. Law: an overload has one row; a second
+registration raises at import. A row's function takes the overload's own arguments (arrays for tensors, numbers, jax
+dtypes) and returns arrays of exactly the shape and, after the cast its result rule asks for, the dtype torch gives.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+#: torch dtype -> jax dtype, for every dtype that a jitted segment may hold.
+DTYPES: dict[torch.dtype, Any] = {
+    torch.float32: jnp.float32,
+    torch.float64: jnp.float64,
+    torch.float16: jnp.float16,
+    torch.bfloat16: jnp.bfloat16,
+    torch.int8: jnp.int8,
+    torch.int16: jnp.int16,
+    torch.int32: jnp.int32,
+    torch.int64: jnp.int64,
+    torch.uint8: jnp.uint8,
+    torch.uint16: jnp.uint16,
+    torch.uint32: jnp.uint32,
+    torch.uint64: jnp.uint64,
+    torch.bool: jnp.bool_,
+    torch.complex64: jnp.complex64,
+    torch.complex128: jnp.complex128,
+    torch.float8_e4m3fn: jnp.float8_e4m3fn,
+    torch.float8_e5m2: jnp.float8_e5m2,
+}
+
+#: How operands meet before the function runs; the names are torch's own promotion kinds.
+DEFAULT, NO_OPMATH, INT_TO_FLOAT, BOOL_OUT, COMPLEX_TO_FLOAT, KEEP = (
+    "DEFAULT",
+    "NO_OPMATH",
+    "INT_TO_FLOAT",
+    "ALWAYS_BOOL",
+    "COMPLEX_TO_FLOAT",
+    "KEEP",
+)
+
+#: What an operator is to the fuser.
+POINTWISE, REDUCTION, MATMUL, VIEW, OTHER = "pointwise", "reduction", "matmul", "view", "other"
+
+
+@dataclass(frozen=True)
+class Out:
+    """What torch says the result is: shape in elements, jax dtype, strides in elements."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    strides: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"Out({self.shape}, {np.dtype(self.dtype).name!r}, {self.strides})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator.
+
+    Attributes:
+        name: the overload, e.g. ``aten.add.Tensor``.
+        fn: its array function.
+        kind: pointwise, reduction, matmul, view or other: what the fuser may do with it.
+        promote: how tensor operands are brought to one dtype before `fn` runs; KEEP leaves them alone.
+        result: "same" (the computing dtype), "bool", or "exact" (`fn` itself returns torch's dtype).
+        wants: which of the keyword arguments `out` and `strides` the function asks for.
+        supports: refuses argument combinations that the function can't do; those run in ATen.
+        notes: differences worth knowing.
+    """
+
+    name: str
+    fn: Callable[..., Any]
+    kind: str
+    promote: str
+    result: str
+    wants: frozenset[str]
+    supports: Callable[..., bool] | None
+    notes: str
+
+    @property
+    def ident(self) -> str:
+        """The name under which emitted source calls it, e.g. ``add_Tensor``."""
+        _, op, overload = self.name.split(".")
+        return op if overload == "default" else f"{op}_{overload}"
+
+
+ROWS: dict[str, Row] = {}
+_IDENTS: dict[str, str] = {}
+
+
+def row(
+    *names: str,
+    kind: str = OTHER,
+    promote: str = KEEP,
+    result: str | None = None,
+    supports: Callable[..., bool] | None = None,
+    notes: str = "",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register an array function as the meaning of one or more overloads.
+
+    Raises:
+        ValueError: an overload has a row already.
+    """
+    if result is None:
+        result = {BOOL_OUT: "bool", KEEP: "exact"}.get(promote, "same")
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        wants = frozenset({"out", "strides"} & set(inspect.signature(fn).parameters))
+        for name in names:
+            if name in ROWS:
+                raise ValueError(f"{name} has two rows")
+            entry = Row(name, fn, kind, promote, result, wants, supports, notes)
+            if _IDENTS.setdefault(entry.ident, name) != name:
+                raise ValueError(f"{name} and {_IDENTS[entry.ident]} would share the name {entry.ident}")
+            ROWS[name] = entry
+        return fn
+
+    return register
+
+
+def pointwise(*names: str, promote: str = DEFAULT, **kw: Any):
+    """`row` for an elementwise function with broadcasting."""
+    return row(*names, kind=POINTWISE, promote=promote, **kw)
+
+
+def view(*names: str, **kw: Any):
+    """`row` for a function that only moves elements, and that eager does without a copy."""
+    return row(*names, kind=VIEW, **kw)
+
+
+def dims(dim: Any, rank: int) -> tuple[int, ...]:
+    """Normalised, non-negative dimensions; all of them for None or an empty list. A 0-d array has none."""
+    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
+        return tuple(range(rank))
+    given = dim if isinstance(dim, (list, tuple)) else (dim,)
+    return tuple(sorted({d % rank for d in given})) if rank else ()
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """Convert as C does where jax saturates: a float becomes a narrow integer by way of int32, so that it wraps."""
+    x = jnp.asarray(x)
+    dtype = jnp.dtype(dtype)
+    if x.dtype == dtype:
+        return x
+    if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
+        if dtype != jnp.bool_:
+            x = x.real
+    narrow = dtype.kind in "iu" and dtype.itemsize < 4
+    if narrow and jnp.issubdtype(x.dtype, jnp.floating):
+        x = x.astype(jnp.int32)
+    elif dtype.kind == "u" and jnp.issubdtype(x.dtype, jnp.floating):
+        x = x.astype(jnp.int64)
+    return x.astype(dtype)

@@ -1,0 +1,59 @@
+"""What `torch.compile(..., backend="pallas", options=...)` accepts.
+
+Input: the user's dict. Output: a frozen `Options`. Law: an unknown name or value is a diagnostic, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bridge.diagnostics import error
+
+_KERNELS = ("profitable", "all", "none")
+_TARGETS = ("cpu",)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Validated options.
+
+    Attributes:
+        target: where the graph runs; "cpu" is the embedded target.
+        kernels: which fused regions become Pallas kernels: "profitable", "all" or "none" (plain XLA).
+        dump: a folder that the emitted source is written to, or None.
+    """
+
+    target: str = "cpu"
+    kernels: str = "profitable"
+    dump: Path | None = None
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any] | None, **more: Any) -> Options:
+        """Check the user's options.
+
+        Raises:
+            Diagnostic: backend-option for an unknown name or value, unknown-target for an unknown target.
+        """
+        values = {**(given or {}), **more}
+        known = [f.name for f in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise error("backend-option", f"there is no option {name!r}", why=f"the options are {', '.join(known)}")
+        target = values.get("target", "cpu")
+        if target not in _TARGETS:
+            raise error(
+                "unknown-target",
+                f"torch.compile(backend='pallas') can't run on target {target!r}",
+                why="a compiled graph runs where its tensors are, and the CPU is the embedded target",
+                do="leave target out, or pass 'cpu'; to compile one kernel for another chip, see pallas_core.compile_for",
+            )
+        kernels = values.get("kernels", "profitable")
+        if kernels not in _KERNELS:
+            raise error("backend-option", f"kernels={kernels!r} is not one of {', '.join(_KERNELS)}")
+        dump = values.get("dump")
+        if dump is not None and not isinstance(dump, (str, Path)):
+            raise error("backend-option", f"dump={dump!r} is not a folder's path")
+        return cls(target, kernels, None if dump is None else Path(dump))

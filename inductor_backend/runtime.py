@@ -1,0 +1,362 @@
+"""One call of a compiled graph: tensors in, one dispatch per jitted segment, tensors out.
+
+Input: a plan and its compiled segments. Output: a boxed function, generated as straight-line source. Law: jax reads the
+tensors' own memory and owns none of it; every result is fresh memory; the call returns only after jax is done; inputs
+are written last, after everything that can fail.
+"""
+
+from __future__ import annotations
+
+import linecache
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import torch
+from torch.fx import Node
+
+from inductor_backend.compat import compile_executable, import_pointer, share_with_jax, share_with_torch, x64
+from inductor_backend.emit import Value, emit_segment, namespace, np_bytes
+from inductor_backend.fallback import aten_call, emitted
+from inductor_backend.graph import Graph, Spec, flat, is_mutable, name_of, view_base
+from inductor_backend.ops import DTYPES
+
+_CACHE_LIMIT = 256
+_ALIGNMENT = 64
+
+
+class Slot:
+    """One tensor operand of a jitted segment: shape, dtype and strides are fixed, the address varies.
+
+    Arrays are cached by address. They own nothing, so an address that torch reuses for another tensor of this slot is
+    the same array again; a parameter keeps its address and is imported once. `set_`, `.data =` and `resize_` change the
+    address, and are seen. Unaligned memory is copied on every call, because jax would copy it at import.
+    """
+
+    def __init__(self, spec: Spec):
+        self.spec = spec
+        self.nbytes = np_bytes(spec)
+        order = spec.order()
+        self.shape = spec.shape if order is None else tuple(spec.shape[d] for d in order)
+        self.strides = _row_major(self.shape)
+        self.order = order
+        self.cache: dict[int, jax.Array] = {}
+        self.empty: jax.Array | None = None
+
+    def __call__(self, t: torch.Tensor, pointer: int) -> tuple[Any, Any]:
+        """(the array, whatever must stay alive while it is read)."""
+        if self.nbytes == 0:
+            if self.empty is None:
+                with x64():
+                    self.empty = jax.numpy.zeros(self.shape, DTYPES[self.spec.dtype])
+            return self.empty, None
+        if self.order is None or pointer % _ALIGNMENT:
+            dense = torch.empty_strided(self.shape, self.strides, dtype=self.spec.dtype)
+            source = t if self.order is None else t.permute(self.order)
+            dense.copy_(source)
+            with x64():
+                return share_with_jax(dense), dense
+        with x64():
+            array = import_pointer(pointer, self.nbytes, self.spec.dtype, self.shape, self.strides)
+        if array.unsafe_buffer_pointer() != pointer:
+            return array, None
+        if len(self.cache) >= _CACHE_LIMIT:
+            self.cache.clear()
+        self.cache[pointer] = array
+        return array, None
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+def restride(t: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """`t` with the strides that the graph was traced with."""
+    dense = torch.empty_strided(shape, strides, dtype=t.dtype)
+    return dense.copy_(t)
+
+
+class Finish:
+    """How an exported, dense result becomes the tensor that eager would have returned."""
+
+    def __init__(self, spec: Spec):
+        self.spec = spec
+        order = spec.order()
+        self.plain = order is not None and order == tuple(range(len(order))) and spec.strides == _row_major(spec.shape)
+        self.dense = order is not None
+
+    def __call__(self, t: torch.Tensor) -> torch.Tensor:
+        """The result with its strides; dense layouts are views of the exported memory, others are copied out."""
+        if self.spec.numel == 0:
+            return torch.empty_strided(self.spec.shape, self.spec.strides, dtype=self.spec.dtype)
+        if self.plain:
+            return t
+        if self.dense:
+            return t.as_strided(self.spec.shape, self.spec.strides)
+        base = torch.empty_strided(self.spec.shape, self.spec.strides, dtype=self.spec.dtype)
+        if any(s == 0 and n > 1 for s, n in zip(self.spec.strides, self.spec.shape)):
+            for dim, (s, n) in enumerate(zip(self.spec.strides, self.spec.shape)):
+                if s == 0 and n > 1:
+                    t = t.narrow(dim, 0, 1)
+            narrow = base
+            for dim, (s, n) in enumerate(zip(self.spec.strides, self.spec.shape)):
+                if s == 0 and n > 1:
+                    narrow = narrow.narrow(dim, 0, 1)
+            narrow.copy_(t)
+            return base
+        return base.copy_(t)
+
+
+_counter = 0
+_lock = threading.Lock()
+
+
+def _unique() -> int:
+    global _counter
+    with _lock:
+        _counter += 1
+        return _counter
+
+
+def load(text: str, name: str, scope: dict[str, Any]) -> tuple[Callable[..., Any], str]:
+    """Execute emitted source; its file name is registered so that tracebacks can show the line."""
+    filename = f"<torch-pallas {name} {_unique()}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    exec(compile(text, filename, "exec"), scope)
+    return scope[name], filename
+
+
+class Assembly:
+    """Builds the runner of one plan."""
+
+    def __init__(self, plan: Graph, gm: torch.fx.GraphModule, regions: Callable[..., list[list[Node]]]):
+        self.plan, self.gm, self.regions = plan, gm, regions
+        self.sources: list[Any] = []
+        self.scope: dict[str, Any] = {"exp": share_with_torch, "restride": restride}
+        self.lines: list[str] = []
+        self.tensors: dict[Node, str] = {}
+        self.arrays: dict[Node, str] = {}
+        self.checked: set[Node] = set()
+        self.temporaries = 0
+
+    def bind(self, hint: str, value: Any) -> str:
+        """A constant of the runner."""
+        name = f"{hint}_{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+    # ------------------------------------------------------------------------------------------------ imports
+    def array(self, node: Node) -> str:
+        """The name of a node's jax array, imported when it isn't one yet."""
+        if node in self.arrays:
+            return self.arrays[node]
+        spec, t = self.plan.specs[node], self.tensors[node]
+        slot = Slot(spec)
+        slot_name, cache = self.bind("slot", slot), self.bind("cache", slot.cache)
+        if node not in self.checked:
+            self.checked.add(node)
+            strides = self.bind("strides", spec.strides)
+            self.lines.append(f"if {t}.stride() != {strides}: {t} = restride({t}, {spec.shape!r}, {strides})")
+        name = f"j_{node.name}"
+        self.lines.append(f"p = {t}.data_ptr()")
+        self.lines.append(f"{name} = {cache}.get(p)")
+        self.lines.append(f"if {name} is None: {name}, keep_{node.name} = {slot_name}({t}, p)")
+        self.arrays[node] = name
+        return name
+
+    # ------------------------------------------------------------------------------------------------ exports
+    def tensor(self, node: Node) -> str:
+        """The name of a node's torch tensor, exported when it isn't one yet."""
+        if node in self.tensors:
+            return self.tensors[node]
+        finish = Finish(self.plan.specs[node])
+        name = f"t_{node.name}"
+        text = f"exp({self.arrays[node]})"
+        if not finish.plain or finish.spec.numel == 0:
+            text = f"{self.bind('finish', finish)}({text})"
+        self.lines.append(f"{name} = {text}")
+        self.tensors[node] = name
+        return name
+
+    # ----------------------------------------------------------------------------------------------- segments
+    def jitted(self, number: int, nodes: list[Node], segment: Any, wanted: list[Node]) -> None:
+        """Compile one segment and call it."""
+        inside = set(nodes)
+        operands: list[Node] = []
+        for n in nodes:
+            for d in flat((n.args, n.kwargs)):
+                if d not in inside and d not in self.plan.static and d not in operands:
+                    operands.append(d)
+        values = [Value(d, self.plan.specs[d]) for d in operands]
+        source = emit_segment(f"segment_{number}", segment, self.plan, values, wanted, self.regions(nodes, self.plan, wanted))
+        fn, filename = load(source.text, source.name, namespace())
+        emitted[filename] = source.lines
+        self.sources.append(source)
+        avals = [_aval(v.spec) for v in values]
+        call = self.bind("segment", compile_executable(fn, avals))
+        names = [self.array(d) for d in operands]
+        results = [f"j_{n.name}" for n in wanted]
+        self.lines.append(f"[{', '.join(results)}] = {call}([{', '.join(names)}])")
+        for n, name in zip(wanted, results):
+            self.arrays[n] = name
+
+    def aten(self, node: Node) -> None:
+        """Call one operator of ATen on tensors."""
+        name = f"t_{node.name}"
+        if node.op == "get_attr":
+            value = self.gm
+            for part in str(node.target).split("."):
+                value = getattr(value, part)
+            self.tensors[node] = self.bind("constant", value)
+            return
+        args, kwargs = self.torch_argument(tuple(node.args)), self.torch_kwargs(node.kwargs)
+        target = self.bind("op", aten_call(node))
+        self.lines.append(f"{name} = {target}(*{args}{', **' + kwargs if node.kwargs else ''})")
+        self.tensors[node] = name
+
+    def torch_argument(self, value: Any) -> str:
+        """An argument of an ATen call as source."""
+        if isinstance(value, Node):
+            if value in self.plan.static:
+                return repr(self.plan.static[value])
+            return self.tensor(value)
+        if isinstance(value, tuple):
+            return "(" + "".join(self.torch_argument(v) + ", " for v in value) + ")"
+        if isinstance(value, list):
+            return "[" + ", ".join(self.torch_argument(v) for v in value) + "]"
+        if isinstance(value, dict):
+            return self.torch_kwargs(value)
+        if isinstance(value, (bool, int, str, type(None))):
+            return repr(value)
+        return self.bind("value", value)
+
+    def torch_kwargs(self, kwargs: dict[str, Any]) -> str:
+        """Keyword arguments of an ATen call as a dict display."""
+        return "{" + ", ".join(f"{k!r}: {self.torch_argument(v)}" for k, v in kwargs.items()) + "}"
+
+
+def _aval(spec: Spec) -> jax.ShapeDtypeStruct:
+    order = spec.order()
+    shape = spec.shape if order is None else tuple(spec.shape[d] for d in order)
+    return jax.ShapeDtypeStruct(shape, DTYPES[spec.dtype])
+
+
+def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Callable[..., list[list[Node]]]) -> tuple[Any, Assembly]:
+    """The boxed runner of a plan, and what was built for it.
+
+    The runner takes a list of inputs and empties it; it returns the graph's outputs in order.
+    """
+    assembly = Assembly(plan, gm, regions)
+    lines = assembly.lines
+    names = [f"a_{n.name}" for n in plan.placeholders]
+    if names:
+        lines.append(f"[{', '.join(names)}] = args")
+    lines.append("args.clear()")
+    for node, name in zip(plan.placeholders, names, strict=True):
+        assembly.tensors[node] = name
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
+            lines.append(f"{name} = {name}.resolve_conj().resolve_neg()")
+    bases = {node: _export_base(node, plan) for node in [*flat(plan.outputs), *(w.source for w in plan.writes)]}
+    needed = _needed(plan, bases)
+    for number, segment in enumerate(plan.segments):
+        if segment.jitted:
+            wanted = [n for n in segment.nodes if n in needed]
+            if wanted:
+                assembly.jitted(number, segment.nodes, segment, wanted)
+        else:
+            for node in segment.nodes:
+                assembly.aten(node)
+    _epilogue(assembly, bases)
+    text = "def run(args):\n" + "\n".join("    " + line for line in lines) + "\n"
+    run, _ = load(text, "run", assembly.scope)
+    assembly.text = text
+    run._boxed_call = True
+    return run, assembly
+
+
+def _export_base(node: Node, plan: Graph) -> Node:
+    """The node whose storage stands behind an output: itself, or the dense value it is a view of."""
+    written = {w.target for w in plan.writes}
+    if node in plan.static or not isinstance(plan.specs.get(node), Spec):
+        return node
+    base = view_base(node, crop=True)
+    if base.op == "placeholder":
+        return node if base in written or base in plan.static else base
+    base = view_base(node)
+    spec = plan.specs.get(base)
+    if base is node or base.op == "placeholder" or not isinstance(spec, Spec) or spec.order() is None:
+        return node
+    return base
+
+
+def _needed(plan: Graph, bases: dict[Node, Node]) -> set[Node]:
+    """Values that leave the segment that computes them."""
+    home = {n: i for i, s in enumerate(plan.segments) for n in s.nodes}
+    needed = {b for b in bases.values() if b in home}
+    for i, segment in enumerate(plan.segments):
+        for n in segment.nodes:
+            needed.update(d for d in flat((n.args, n.kwargs)) if d in home and home[d] != i)
+    return needed
+
+
+def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
+    """Outputs as eager's tensors, then the writes to inputs, then the return."""
+    plan, lines = assembly.plan, assembly.lines
+    targets = {w.target: w for w in plan.writes}
+    final: dict[Node, str] = {}
+
+    def produce(node: Node, own: bool) -> str:
+        if node in final:
+            return final[node]
+        base, spec = bases[node], plan.specs.get(node)
+        name = assembly.tensor(base)
+        if base.op == "placeholder" and base in targets:
+            name = f"{name}.clone()"
+        if base is not node:
+            start = plan.specs[base].offset
+            view = f"v_{node.name}"
+            if base.op == "placeholder" and base not in assembly.checked:
+                assembly.checked.add(base)
+                strides = assembly.bind("strides", plan.specs[base].strides)
+                lines.append(f"if {name}.stride() != {strides}: {name} = restride({name}, {plan.specs[base].shape!r}, {strides})")
+            offset = f"{name}.storage_offset() + {spec.offset - start}" if base.op == "placeholder" else f"{spec.offset - start}"
+            lines.append(f"{view} = {name}.as_strided({spec.shape!r}, {spec.strides!r}, {offset})")
+            name = view
+        elif node in plan.aten and isinstance(spec, Spec):
+            strides = assembly.bind("strides", spec.strides)
+            lines.append(f"if {name}.stride() != {strides}: {name} = restride({name}, {spec.shape!r}, {strides})")
+        if name.endswith(")"):
+            lines.append(f"c_{node.name} = {name}")
+            name = f"c_{node.name}"
+        final[node] = name
+        return name
+
+    sources = [produce(w.source, True) for w in plan.writes]
+    outs: list[str] = []
+    for out in plan.outputs:
+        if not isinstance(out, Node):
+            outs.append(repr(out) if isinstance(out, (int, float, bool, type(None))) else assembly.bind("value", out))
+        elif out in plan.static:
+            outs.append(repr(plan.static[out]) if not isinstance(plan.static[out], float) else assembly.bind("value", plan.static[out]))
+        elif name_of(out.target) == "aten.copy_.default" and out.args[0] in targets:
+            outs.append(assembly.tensors[out.args[0]])
+        elif isinstance(plan.specs.get(out), Spec):
+            outs.append(produce(out, False))
+        else:
+            outs.append(assembly.tensor(out))
+    if len(sources) == 1:
+        lines.append(f"{assembly.tensors[plan.writes[0].target]}.copy_({sources[0]})")
+    elif sources:
+        written = ", ".join(assembly.tensors[w.target] for w in plan.writes)
+        assembly.scope["copy_all"] = torch._foreach_copy_
+        lines.append(f"copy_all([{written}], [{', '.join(sources)}])")
+    lines.append(f"return ({''.join(o + ', ' for o in outs)})")
+
+
+__all__ = ["Assembly", "Finish", "Slot", "assemble", "is_mutable"]
