@@ -21,6 +21,7 @@ from pallas_core.grid import (
 )
 from pallas_core.offline import Compiled, compile_for, vmem_budget
 from pallas_core.refs import ANY, HBM, SEMAPHORE, SMEM, VMEM, Ref, SemaphoreType, ds, multiple_of
+from pallas_core.schedule import Report, schedule_report
 from pallas_core.spec import like, spec
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "PallasFunction",
     "PrefetchScalarGridSpec",
     "Ref",
+    "Report",
     "SemaphoreType",
     "Squeezed",
     "cdiv",
@@ -51,6 +53,7 @@ __all__ = [
     "pallas_call",
     "program_id",
     "run_scoped",
+    "schedule_report",
     "spec",
     "vmem_budget",
     "when",

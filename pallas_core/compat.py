@@ -330,6 +330,32 @@ def evaluate_index_map(index_map: Any, axes: Sequence[np.ndarray]) -> tuple[np.n
     return tuple(np.broadcast_to(np.asarray(o, np.int64), (count,)) for o in outs)
 
 
+def count_flops(jaxpr: Any, times: float = 1.0) -> float:
+    """Floating point operations of the dots in a traced program: two per multiply-add, grids and loops multiplied out.
+
+    A ``while`` loop of unknown trip count counts once; elementwise work is not counted.
+    """
+    total = 0.0
+    for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        name = eqn.primitive.name
+        if name == "dot_general":
+            (contract, _), _ = eqn.params["dimension_numbers"]
+            left = eqn.invars[0].aval.shape
+            inner = int(np.prod([left[d] for d in contract], dtype=np.int64))
+            total += 2.0 * times * inner * int(np.prod(eqn.outvars[0].aval.shape, dtype=np.int64))
+            continue
+        factor = times
+        if name == "pallas_call":
+            factor *= float(np.prod([g for g in eqn.params["grid_mapping"].grid if isinstance(g, int)] or [1]))
+            total += count_flops(eqn.params["jaxpr"], factor)
+            continue
+        if name == "scan":
+            factor *= eqn.params["length"]
+        for inner_jaxpr in sub_jaxprs(eqn):
+            total += count_flops(inner_jaxpr, factor)
+    return total
+
+
 def has_platform(kind: str) -> bool:
     """Whether jax has initialised a backend of this kind; asks nothing of libraries that are not loaded."""
     try:

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 
+from bridge.compat import quiet_cpu_start
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error
 from pallas_core import captures, compat, spec
@@ -131,6 +132,7 @@ def trace(
     Raises:
         Diagnostic: the kernel or the function can't be traced.
     """
+    quiet_cpu_start()
     name = next((n for n in (getattr(fn, "name", None), getattr(kernel, "__name__", None), getattr(fn, "__name__", None)) if n), "program")
     if sharding is not None:
         specs = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), tuple(specs))
