@@ -10,6 +10,8 @@ import glob
 import os
 import threading
 from contextlib import AbstractContextManager
+from types import FunctionType
+from typing import Any
 
 import jax
 import torch
@@ -17,12 +19,11 @@ from jax._src import hardware_utils, xla_bridge
 from jax._src.config import enable_x64 as _enable_x64
 from jax._src.lib import _jax
 from torch.autograd import forward_ad
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
 from bridge.diagnostics import Where, error
 
-_cpu: jax.Device | None = None
+_cpu: Any = None
 _start_lock = threading.Lock()
 
 
@@ -59,7 +60,7 @@ def _no_tpu_here() -> None:
     raise RuntimeError("no TPU is attached to this machine")
 
 
-def cpu_device() -> jax.Device:
+def cpu_device() -> Any:
     """The CPU device that shares this process' memory with torch; starts jax quietly when it has not started."""
     global _cpu
     if _cpu is None:
@@ -116,6 +117,34 @@ def without_torch_function() -> AbstractContextManager[None]:
     return torch._C.DisableTorchFunctionSubclass()
 
 
+def graph_break(reason: str) -> None:
+    """While Dynamo traces: end the graph here, and with ``fullgraph=True`` say why. Otherwise nothing."""
+    torch._dynamo.graph_break(msg=reason)
+
+
+def keep_out_of_graphs(namespace: dict[str, Any], reason: str) -> None:
+    """Make Dynamo call a module's functions as they are, without a look inside; methods it may still trace into.
+
+    What `torch.compiler.disable` does, without its cost at every call and without importing Dynamo.
+
+    Args:
+        namespace: the module's ``globals()``.
+        reason: what a user reads who asked for ``fullgraph=True``.
+    """
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    for value in list(namespace.values()):
+        if isinstance(value, FunctionType) and value.__module__ == namespace["__name__"]:
+            frames.set_code_exec_strategy(value.__code__, skip)
+            value._torchdynamo_disable = True
+            value._torchdynamo_disable_msg = reason
+        elif isinstance(value, type) and value.__module__ == namespace["__name__"]:
+            for member in vars(value).values():
+                function = getattr(member, "__func__", member)
+                if isinstance(function, FunctionType):
+                    frames.set_code_exec_strategy(function.__code__, skip)
+
+
 def x64_is_on() -> bool:
     """Whether jax computes in 64 bits here: the process-wide setting, or this thread's scope."""
     return _enable_x64.value
@@ -134,42 +163,53 @@ def x64() -> AbstractContextManager[None]:
 # reference to the owner, jax keeps another. Whatever happens to the tensor, the memory lives as long as jax needs it.
 # As a side effect torch refuses to resize such a storage, as it does after `Tensor.numpy()`.
 
-_OWNER = "_bridge_owner"
+#: Attribute of a tensor's storage: the tensor over the owner that was shared last. It lives as long as the storage.
+_SHARED = "_bridge_shared"
 _owner_lock = threading.Lock()
 
 
-def jointly_owned(t: torch.Tensor) -> torch.Tensor:
-    """A plain tensor over the memory of `t`, with its geometry, that stays valid whatever happens to `t`.
+def share_for_good(t: torch.Tensor) -> jax.Array:
+    """As `share_with_jax`, and the memory stays valid whatever happens to `t` while the array lives.
 
-    Args:
-        t: a strided CPU tensor with memory of its own.
+    For an array that the user keeps; one that lives during a call only needs no more than `share_with_jax`.
     """
     storage = t.untyped_storage()
-    reference = getattr(storage, _OWNER, None)
-    owner = None if reference is None else torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
-    if owner is None or owner.data_ptr() != storage.data_ptr():
-        owner = _hand_to_owner(storage)
-    return torch.empty(0, dtype=t.dtype, device="cpu").set_(owner, t.storage_offset(), t.shape, t.stride())
+    shared = getattr(storage, _SHARED, None)
+    if (
+        shared is None
+        or shared.dtype is not t.dtype
+        or shared.data_ptr() != t.data_ptr()
+        or shared.shape != t.shape
+        or shared.stride() != t.stride()
+    ):
+        with _owner_lock:
+            owner = _owner_of(storage)
+            shared = torch.empty(0, dtype=t.dtype, device="cpu").set_(owner, t.storage_offset(), t.shape, t.stride())
+            if owner is not storage:
+                setattr(storage, _SHARED, shared)
+    return _jax.dlpack_managed_tensor_to_buffer(to_dlpack(shared), cpu_device(), None)
 
 
-def _hand_to_owner(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+def _owner_of(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """The storage that owns the memory of `storage`; from now on another one. `_owner_lock` is held."""
+    shared = getattr(storage, _SHARED, None)
+    if shared is not None and shared.untyped_storage().data_ptr() == storage.data_ptr():
+        return shared.untyped_storage()
     size = storage.nbytes()
     if not size:
         return storage
-    with _owner_lock:
-        if storage.is_shared():
-            # Memory shared between processes is recognised by its owner, so it stays where it is; `numpy()` makes
-            # torch refuse to resize it, and `share_memory_` has nothing left to do.
-            torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
-            return storage
-        # Every step leaves the same address in `storage`, so that other threads may go on reading it.
-        owner = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), torch.device("cpu"), size)
+    if storage.is_shared():
+        # Memory shared between processes is recognised by its owner, so it stays where it is; `numpy()` makes torch
+        # refuse to resize it, and `share_memory_` has nothing left to do.
+        torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
+        return storage
+    # Every step leaves the same address in `storage`, so that other threads may go on reading it.
+    owner: Any = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), torch.device("cpu"), size)
+    storage._swap_data_ptr_(owner)
+    try:
+        alias = from_dlpack(to_dlpack(torch.empty(0, dtype=torch.uint8, device="cpu").set_(owner)))
+        storage._swap_data_ptr_(alias.untyped_storage())
+    except BaseException:
         storage._swap_data_ptr_(owner)
-        try:
-            alias = from_dlpack(to_dlpack(torch.empty(0, dtype=torch.uint8, device="cpu").set_(owner)))
-            storage._swap_data_ptr_(alias.untyped_storage())
-        except BaseException:
-            storage._swap_data_ptr_(owner)
-            raise
-        setattr(storage, _OWNER, StorageWeakRef(owner))
-        return owner
+        raise
+    return owner

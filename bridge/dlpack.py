@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
+import jax.core
 import numpy as np
 import torch
 
@@ -85,7 +86,7 @@ def to_jax(t: torch.Tensor, copy: bool | None = None) -> jax.Array:
             ``copy=False`` also ``misaligned-zero-copy``, ``strided-import``, ``lazy-conj-or-neg``.
     """
     if copy is None and _is_simple(t):
-        return compat.share_with_jax(compat.jointly_owned(t))
+        return compat.share_for_good(t)
     _check_copy(copy)
     finding = _inspect_tensor(t, copy)
     if finding is not None and finding.how == "refused":
@@ -93,22 +94,23 @@ def to_jax(t: torch.Tensor, copy: bool | None = None) -> jax.Array:
     if type(t) is ReadOnlyTensor:
         t = plain(t)
     if copy or (finding is not None and finding.how == "copied"):
-        # Resolving already copies, and clone() of the result would copy twice; contiguous() does nothing then.
+        # What resolves a lazy conjugate is a copy already; it must not be copied twice.
         source = t.detach().cpu()
         values = source.resolve_conj().resolve_neg()
-        if values is source or values.data_ptr() == t.data_ptr() or not values.is_contiguous():
+        if values.data_ptr() == t.data_ptr() or not values.is_contiguous():
             values = values.clone(memory_format=torch.contiguous_format)
+        share = compat.share_with_jax
     else:
-        values = compat.jointly_owned(t)
+        values, share = t, compat.share_for_good
     row = BY_TORCH[t.dtype]
     if finding is not None:
         finding.note()
     elif row.wide and not compat.x64_is_on():
         _narrow_compute(t.dtype).note()
     if not row.wide:
-        return compat.share_with_jax(values)
+        return share(values)
     with compat.x64():
-        return compat.share_with_jax(values)
+        return share(values)
 
 
 def to_torch(a: jax.Array, copy: bool | None = None, mutable: bool = False) -> torch.Tensor:
@@ -372,3 +374,8 @@ def _inspect_array(a: Any, copy: bool | None) -> _Finding | None:
             "bridge.to_torch(a, copy=True)",
         )
     return None
+
+
+compat.keep_out_of_graphs(
+    globals(), "bridge hands memory to jax, which a torch graph can't record; bridge.jax_op makes a torch operator"
+)

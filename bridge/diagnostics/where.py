@@ -7,6 +7,7 @@ caret. Law: rendering never raises; a file that is gone renders without its text
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from types import FrameType
 _OUR_PACKAGES = ("bridge", "pallas_core", "frontend_triton_compat", "inductor_backend")
 _ROOT = Path(__file__).resolve().parents[2]
 _OURS = tuple(str(_ROOT / name) + "/" for name in _OUR_PACKAGES)
+#: After a graph break, Dynamo continues a user's function under a name of its own.
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ class Where:
         while frame is not None:
             name = frame.f_code.co_filename
             if not is_ours(name) and not is_library(name):
-                return cls(name, frame.f_lineno, function=frame.f_code.co_name)
+                function = _RESUMED.sub(r"\1", frame.f_code.co_name)
+                return cls(name, frame.f_lineno, function=function)
             frame = frame.f_back
         return None
 
