@@ -1,7 +1,8 @@
 """The op table's row and the table itself: one op, one row.
 
 Input: rows registered by the modules of this package at import. Output: `ROWS`, read by the language's functions, by
-the emitters, by the reference interpreter in the tests and by the docs. Law: a name is registered once; a row says
+the emitters, by the reference interpreter in the tests and by the docs. Law: a name is registered once (reductions
+have a table of their own, see `row_for`); a row says
 everything about its op: how it is written in jax, its result type, what it accepts, the NumPy truth it is tested
 against, and what each target makes of it.
 """
@@ -53,6 +54,8 @@ class Row:
 
 
 ROWS: dict[str, Row] = {}
+#: Reductions by the name in `fn`: ``max`` of two tiles and ``max`` over an axis are different rows.
+REDUCTIONS: dict[str, Row] = {}
 
 
 def register(*rows: Row) -> None:
@@ -62,6 +65,16 @@ def register(*rows: Row) -> None:
         Diagnostic: a name is there already (a defect of this package).
     """
     for row in rows:
-        if row.name in ROWS:
+        table = REDUCTIONS if row.family == "reduce" else ROWS
+        if row.name in table:
             raise error("internal-error", f"op {row.name!r} is registered twice in the op table")
-        ROWS[row.name] = row
+        table[row.name] = row
+
+
+def row_for(kind: str, fn: str) -> Row:
+    """The row of an IR operation: `kind` is the op's kind (``map``, ``reduce``, ``scan``, ``call``), `fn` its attribute.
+
+    Raises:
+        KeyError: there is no such row.
+    """
+    return REDUCTIONS[fn] if kind == "reduce" else ROWS[fn]

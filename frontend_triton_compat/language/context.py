@@ -1,0 +1,83 @@
+"""The kernel that is being translated: where tl functions put their operations and what they blame.
+
+Input: `parse` opens a context for one kernel. Output: `current()` for the functions of this package. Law: contexts
+are per thread and nest; outside one, a tl function is an error of the user's, with their line.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.diagnostics import Diagnostic, Where, error
+from frontend_triton_compat.ir import Builder
+
+
+@dataclass
+class Context:
+    """What is known while a kernel is translated.
+
+    Attributes:
+        builder: where operations are appended.
+        grid: number of programs on the three axes.
+        where: the expression of the user's that is being translated.
+        call: calls one of the user's functions (a jit function, a plain one) with handles as arguments.
+        calls: names of the helpers being inlined, outermost first.
+    """
+
+    builder: Builder
+    grid: tuple[int, int, int]
+    where: Where
+    call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    calls: list[str] = field(default_factory=list)
+
+
+_state = threading.local()
+
+
+def _stack() -> list[Context]:
+    if not hasattr(_state, "stack"):
+        _state.stack = []
+    return _state.stack
+
+
+@contextmanager
+def translating(context: Context) -> Iterator[Context]:
+    """Make `context` the current one in this thread."""
+    _stack().append(context)
+    try:
+        yield context
+    finally:
+        _stack().pop()
+
+
+def current(name: str = "this function") -> Context:
+    """The innermost context.
+
+    Raises:
+        Diagnostic: no kernel is being translated (``outside-kernel``).
+    """
+    stack = _stack()
+    if not stack:
+        raise error(
+            "outside-kernel",
+            f"{name} was called outside a kernel",
+            where=Where.caller(),
+            why="functions of triton.language describe what a kernel does; they have no value on the host",
+            do="call it inside a function decorated with @triton.jit, and launch that as kernel[grid](...)",
+        )
+    return stack[-1]
+
+
+def active() -> bool:
+    """Whether a kernel is being translated in this thread."""
+    return bool(_stack())
+
+
+def fail(slug: str, what: str, *, why: str = "", do: str | tuple[str, ...] = ()) -> Diagnostic:
+    """A diagnostic at the expression being translated, ready to be raised."""
+    where = current().where if active() else Where.caller()
+    return error(slug, what, where=where, why=why, do=do)

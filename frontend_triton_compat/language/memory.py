@@ -1,0 +1,233 @@
+"""Loads, stores and atomics.
+
+Input: pointers or block pointers, values, masks. Output: handles. Law: pointer, value, mask and `other` have one
+shape in the IR; `other` and the stored value have the pointer's element type; cache hints are accepted and dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frontend_triton_compat.language.block_pointer import BlockPointer, tensor_descriptor
+from frontend_triton_compat.language.constexpr import unwrap
+from frontend_triton_compat.language.context import current, fail
+from frontend_triton_compat.language.semantic import broadcast, broadcast_to, cast, constant, emit, to_tensor
+from frontend_triton_compat.language.tensor import is_pointer, tensor
+from frontend_triton_compat.types import INT1, TileType
+
+
+def _pointer(pointer: Any, what: str) -> tensor:
+    if not is_pointer(pointer):
+        raise fail(
+            "memory-access",
+            f"{what} through {pointer.handle.type if isinstance(pointer, tensor) else repr(pointer)}",
+            why="the first argument must be a pointer: a tensor argument of the kernel plus offsets",
+            do="add the offset to the tensor argument: tl.load(x_ptr + offsets)",
+        )
+    return pointer
+
+
+def _mask(mask: Any, p: tensor, what: str) -> tuple[tensor, tensor | None]:
+    mask = unwrap(mask)
+    if mask is None:
+        return p, None
+    if mask is True:
+        return p, None
+    m = cast(to_tensor(mask), INT1)
+    if m.shape and not p.shape:
+        raise fail(
+            "memory-access",
+            f"{what} of one element with a mask of shape {m.shape}",
+            why="the mask must have the pointer's shape",
+            do="add a tile of offsets to the pointer, or reduce the mask to a scalar",
+        )
+    m, p = broadcast(m, p)
+    return p, m
+
+
+def _no_checks(boundary_check: Any, padding_option: Any, what: str) -> None:
+    if unwrap(boundary_check) or unwrap(padding_option):
+        raise fail(
+            "memory-access",
+            f"{what} with boundary_check or padding_option through a plain pointer",
+            why="these belong to block pointers, which know the tensor's shape",
+            do="use mask= and other=, or make the pointer with tl.make_block_ptr",
+        )
+
+
+def load(
+    pointer: Any,
+    mask: Any = None,
+    other: Any = None,
+    boundary_check: Any = (),
+    padding_option: Any = "",
+    cache_modifier: Any = "",
+    eviction_policy: Any = "",
+    volatile: Any = False,
+) -> tensor:
+    """Elements of memory; where `mask` is false nothing is read and `other` (0 by default) is given."""
+    current("tl.load")
+    if isinstance(pointer, BlockPointer):
+        if unwrap(mask) is not None or unwrap(other) is not None:
+            raise fail(
+                "memory-access",
+                "load of a block pointer with mask or other",
+                why="a block pointer makes its own mask",
+                do='write boundary_check=(0, 1), padding_option="zero"',
+            )
+        p, mask, other = pointer.access(boundary_check, padding_option)
+    else:
+        _no_checks(boundary_check, padding_option, "load")
+        p = _pointer(pointer, "load")
+    if unwrap(other) is not None and unwrap(mask) is None:
+        raise fail(
+            "memory-access",
+            "`other` without `mask`",
+            why="`other` is the value of masked-off elements; without a mask there are none",
+            do="add mask=..., or drop other=...",
+        )
+    p, m = _mask(mask, p, "load")
+    element = p.dtype.element_ty
+    operands = [p]
+    if m is not None:
+        operands.append(m)
+        other = unwrap(other)
+        if other is not None:
+            fill = constant(other, element) if not isinstance(other, tensor) else cast(other, element)
+            operands.append(broadcast_to(fill, p.shape))
+    types = [TileType(element, p.shape)]
+    return emit("load", operands, types, has_mask=m is not None, has_other=len(operands) == 3)[0]
+
+
+def store(
+    pointer: Any,
+    value: Any,
+    mask: Any = None,
+    boundary_check: Any = (),
+    cache_modifier: Any = "",
+    eviction_policy: Any = "",
+) -> None:
+    """Write `value`, cast to the pointer's element type, where `mask` is true."""
+    current("tl.store")
+    if isinstance(pointer, BlockPointer):
+        if unwrap(mask) is not None:
+            raise fail(
+                "memory-access",
+                "store to a block pointer with mask",
+                why="a block pointer makes its own mask",
+                do="write boundary_check=(0, 1)",
+            )
+        p, mask, _ = pointer.access(boundary_check, "")
+    else:
+        _no_checks(boundary_check, "", "store")
+        p = _pointer(pointer, "store")
+    p, v, m = _written(p, value, mask, "store")
+    emit("store", [p, v] if m is None else [p, v, m], [], has_mask=m is not None)
+
+
+def _written(p: tensor, value: Any, mask: Any, what: str) -> tuple[tensor, tensor, tensor | None]:
+    """Pointer, value and mask in one shape, the value in the pointer's element type."""
+    element = p.dtype.element_ty
+    value = unwrap(value)
+    v = to_tensor(value)
+    if v.shape and not p.shape:
+        raise fail(
+            "memory-access",
+            f"{what} of a tile of shape {v.shape} to one element",
+            why="the pointer addresses a single element",
+            do="add a tile of offsets to the pointer: ptr + tl.arange(0, N)",
+        )
+    v = constant(value, element) if not isinstance(value, tensor) else cast(v, element)
+    p, m = _mask(mask, p, what)
+    p, v = broadcast(p, v)
+    return p, v, m if m is None else broadcast_to(m, p.shape)
+
+
+# -- atomics -----------------------------------------------------------------------------------------------------
+
+
+def _atomic(fn: str, pointer: Any, value: Any, mask: Any) -> tensor:
+    current(f"tl.atomic_{fn}")
+    p, v, m = _written(_pointer(pointer, f"atomic_{fn}"), value, mask, f"atomic_{fn}")
+    operands = [p, v] if m is None else [p, v, m]
+    return emit("atomic", operands, [v.handle.type], fn=fn, has_mask=m is not None)[0]
+
+
+def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
+    """Add to memory in one indivisible step; gives the old value."""
+    return _atomic("add", pointer, val, mask)
+
+
+def atomic_max(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
+    """Raise memory to at least `val` in one indivisible step; gives the old value."""
+    return _atomic("max", pointer, val, mask)
+
+
+def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
+    """Lower memory to at most `val` in one indivisible step; gives the old value."""
+    return _atomic("min", pointer, val, mask)
+
+
+def atomic_and(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
+    """Bitwise and with memory in one indivisible step; gives the old value."""
+    return _atomic("and", pointer, val, mask)
+
+
+def atomic_or(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
+    """Bitwise or with memory in one indivisible step; gives the old value."""
+    return _atomic("or", pointer, val, mask)
+
+
+def atomic_xor(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
+    """Bitwise exclusive or with memory in one indivisible step; gives the old value."""
+    return _atomic("xor", pointer, val, mask)
+
+
+def atomic_xchg(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
+    """Exchange with memory in one indivisible step; gives the old value."""
+    return _atomic("xchg", pointer, val, mask)
+
+
+def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> tensor:
+    """Replace memory by `val` where it equals `cmp`, in one indivisible step; gives the old value."""
+    current("tl.atomic_cas")
+    p, v, _ = _written(_pointer(pointer, "atomic_cas"), val, None, "atomic_cas")
+    expected = broadcast_to(cast(to_tensor(cmp), v.dtype), p.shape)
+    return emit("atomic", [p, expected, v], [v.handle.type], fn="cas", has_mask=False)[0]
+
+
+def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any = None) -> BlockPointer:
+    """A pointer to a block of a tensor that knows the tensor's shape, strides and the block's offsets."""
+    current("tl.make_block_ptr")
+    return BlockPointer.make(_pointer(base, "make_block_ptr"), shape, strides, offsets, block_shape)
+
+
+def advance(base: Any, offsets: Any) -> BlockPointer:
+    """The block pointer moved by `offsets` elements on each dimension."""
+    current("tl.advance")
+    if not isinstance(base, BlockPointer):
+        raise fail(
+            "memory-access",
+            "advance of something that is no block pointer",
+            why="only pointers from tl.make_block_ptr know their dimensions",
+            do="add to a plain pointer: ptr += step",
+        )
+    return base.advanced(offsets)
+
+
+def make_tensor_descriptor(
+    base: Any, shape: Any, strides: Any, block_shape: Any, padding_option: Any = "zero"
+) -> tensor_descriptor:
+    """A description of a tensor in memory whose blocks are loaded and stored with all bounds checked."""
+    current("tl.make_tensor_descriptor")
+    return tensor_descriptor(_pointer(base, "make_tensor_descriptor"), shape, strides, block_shape, padding_option, load, store)
+
+
+def load_tensor_descriptor(desc: Any, offsets: Any) -> tensor:
+    """The block of a tensor descriptor at `offsets`."""
+    return desc.load(offsets)
+
+
+def store_tensor_descriptor(desc: Any, offsets: Any, value: Any) -> None:
+    """Write a block of a tensor descriptor at `offsets`."""
+    desc.store(offsets, value)

@@ -1,0 +1,91 @@
+"""Rows of arithmetic, comparison, logic and selection.
+
+Law: integer division and remainder truncate as in C; ``maximum``/``minimum`` ignore NaN and their ``_nan`` variants
+carry it; ``shr`` follows the operand's signedness. References are the NumPy meaning that the tests compare with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from frontend_triton_compat.language.table import Row, register
+
+
+def _c_div(a: Any, b: Any) -> Any:
+    """Truncating division; by zero gives -1, as the array machine does."""
+    a, b = np.asarray(a), np.asarray(b)
+    safe = np.where(b == 0, np.ones_like(b), b)
+    with np.errstate(all="ignore"):
+        q = np.floor_divide(a, safe)
+        r = a - q * safe
+        if a.dtype.kind == "i":
+            q = q + ((r != 0) & ((r < 0) != (a < 0))).astype(a.dtype)
+        return np.where(b == 0, np.array(-1).astype(a.dtype), q).astype(a.dtype)
+
+
+def _c_mod(a: Any, b: Any) -> Any:
+    """Remainder with the dividend's sign; by zero gives the dividend."""
+    a, b = np.asarray(a), np.asarray(b)
+    with np.errstate(all="ignore"):
+        return np.where(b == 0, a, a - _c_div(a, b) * b).astype(a.dtype)
+
+
+def _umulhi(a: Any, b: Any) -> Any:
+    a, b = np.asarray(a), np.asarray(b)
+    bits = a.dtype.itemsize * 8
+    mask = (1 << bits) - 1
+    product = (a.astype(object) & mask) * (b.astype(object) & mask) >> bits
+    unsigned = np.asarray(product, dtype=object).astype(f"uint{bits}")
+    return unsigned.astype(a.dtype)
+
+
+# The high half of a product from four half-width products: needs no wider type.
+_UMULHI = (
+    "(lambda a, b, h: (a >> h) * (b >> h)"
+    " + (((a >> h) * (b & ((1 << h) - 1)) + ((a & ((1 << h) - 1)) * (b & ((1 << h) - 1)) >> h)) >> h)"
+    " + (((a & ((1 << h) - 1)) * (b >> h)"
+    " + (((a >> h) * (b & ((1 << h) - 1)) + ((a & ((1 << h) - 1)) * (b & ((1 << h) - 1)) >> h)) & ((1 << h) - 1))) >> h)"
+    ")({0}, {1}, {0}.dtype.itemsize * 4)"
+)
+
+
+register(
+    Row("add", "binary", "{0} + {1}", doc="sum; integers wrap"),
+    Row("sub", "binary", "{0} - {1}", doc="difference; integers wrap"),
+    Row("mul", "binary", "{0} * {1}", doc="product; integers wrap"),
+    Row("truediv", "binary", "{0} / {1}", accepts="float", doc="quotient of floats"),
+    Row("idiv", "binary", "lax.div({0}, {1})", accepts="int", reference=_c_div, doc="quotient rounded towards zero"),
+    Row("imod", "binary", "lax.rem({0}, {1})", accepts="int", reference=_c_mod, doc="remainder with the dividend's sign"),
+    Row("fmod", "binary", "lax.rem({0}, {1})", accepts="float", reference=np.fmod, doc="remainder of floats, as C's fmod"),
+    Row("min", "binary", "jnp.minimum({0}, {1})", accepts="int", doc="smaller of two integers"),
+    Row("max", "binary", "jnp.maximum({0}, {1})", accepts="int", doc="larger of two integers"),
+    Row("minimum", "binary", "jnp.fmin({0}, {1})", accepts="float", doc="smaller of two floats, NaN ignored"),
+    Row("maximum", "binary", "jnp.fmax({0}, {1})", accepts="float", doc="larger of two floats, NaN ignored"),
+    Row("minimum_nan", "binary", "jnp.minimum({0}, {1})", accepts="float", doc="smaller of two floats, NaN carried"),
+    Row("maximum_nan", "binary", "jnp.maximum({0}, {1})", accepts="float", doc="larger of two floats, NaN carried"),
+    Row(
+        "neg",
+        "unary",
+        "0 - {0}",
+        accepts="number",
+        reference=lambda x: np.zeros_like(x) - x,
+        doc="negation; of 0.0 it is 0.0, as Triton writes it",
+    ),
+    Row("and", "binary", "{0} & {1}", accepts="int", doc="bitwise and; of int1, logical"),
+    Row("or", "binary", "{0} | {1}", accepts="int", doc="bitwise or; of int1, logical"),
+    Row("xor", "binary", "{0} ^ {1}", accepts="int", doc="bitwise exclusive or"),
+    Row("not", "unary", "~{0}", accepts="int", doc="bitwise complement; of int1, logical"),
+    Row("shl", "binary", "{0} << {1}", accepts="int", doc="shift to the left"),
+    Row("shr", "binary", "{0} >> {1}", accepts="int", doc="shift to the right, arithmetic for signed operands"),
+    Row("umulhi", "binary", _UMULHI, accepts="int", reference=_umulhi, doc="high half of the unsigned product"),
+    Row("lt", "compare", "{0} < {1}", result="bool", doc="less"),
+    Row("le", "compare", "{0} <= {1}", result="bool", doc="less or equal"),
+    Row("gt", "compare", "{0} > {1}", result="bool", doc="greater"),
+    Row("ge", "compare", "{0} >= {1}", result="bool", doc="greater or equal"),
+    Row("eq", "compare", "{0} == {1}", result="bool", doc="equal"),
+    Row("ne", "compare", "{0} != {1}", result="bool", doc="not equal; true for NaN"),
+    Row("where", "ternary", "jnp.where({0}, {1}, {2})", doc="the second operand where the first is true"),
+    Row("fma", "ternary", "{0} * {1} + {2}", accepts="float", doc="product plus addend"),
+)

@@ -1,0 +1,56 @@
+"""Names of triton.language that have no translation: present, and clear about it when they are used.
+
+Input: a name. Output: a function that raises ``not-translated`` with the construct, the reason and a remedy. Law:
+importing such a name is harmless; only a call inside a kernel fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from frontend_triton_compat.language.context import current, fail
+
+# name -> (why, what to do)
+UNSUPPORTED: dict[str, tuple[str, str]] = {
+    "inline_asm_elementwise": (
+        "inline PTX is for NVIDIA GPUs; Pallas has no form for it",
+        "write the operation with tl functions (tl.fma, bit operations, casts with bitcast=True)",
+    ),
+    "dot_scaled": (
+        "block-scaled formats (mxfp4, mxfp8) have no translation yet",
+        "scale the operands yourself: tl.dot((a * scale_a).to(tl.bfloat16), (b * scale_b).to(tl.bfloat16))",
+    ),
+    "extern_elementwise": (
+        "a device library's function can't be linked in",
+        "use triton.language.extra.libdevice, or write it with tl functions",
+    ),
+    "map_elementwise": (
+        "scalar code per element has no translation yet",
+        "apply the operations to the whole tile, with tl.where for the branches",
+    ),
+    "topk": ("there is no row for it yet", "sort and mask: tl.sort(x, descending=True)"),
+    "bitonic_merge": ("there is no row for it yet", "use tl.sort"),
+    "atomic_load": ("there is no atomic memory access outside of a GPU", "use tl.load"),
+    "atomic_store": ("there is no atomic memory access outside of a GPU", "use tl.store"),
+    "atomic_poll": ("programs can't wait for each other", "split the kernel in two launches"),
+    "globaltimer": ("there is no clock inside a kernel", "time the launch on the host"),
+    "smid": ("a program has no processor number", "use tl.program_id"),
+    "extract_slice": ("slices of a tile have no translation", "load the part that is needed"),
+    "insert_slice": ("slices of a tile have no translation", "store the parts one by one"),
+    "_experimental_descriptor_load": ("descriptors come from tl.make_tensor_descriptor", "use descriptor.load(offsets)"),
+    "_experimental_descriptor_store": ("descriptors come from tl.make_tensor_descriptor", "use descriptor.store(offsets, value)"),
+}
+
+
+def unsupported(name: str) -> Callable[..., Any]:
+    """A stand-in for a function of triton.language that has no translation."""
+    why, do = UNSUPPORTED.get(name, ("there is no row for it in the op table yet", "write it with other tl functions"))
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        current(f"tl.{name}")
+        raise fail("not-translated", f"{name} has no translation", why=why, do=do)
+
+    stand_in.__name__ = stand_in.__qualname__ = name
+    stand_in.__doc__ = f"`{name}` has no translation: {why}."
+    return stand_in
