@@ -7,20 +7,25 @@ Input: public-looking arguments. Output: what the private entry returns. Law: no
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import torch
 import torch._functorch.config as functorch_config
-import torch._inductor.config as inductor_config
-import torch._inductor.inductor_prims  # noqa: F401  (registers the prims the ops table names)
-from torch._inductor.compile_fx import compile_fx
 from torch._logging import getArtifactLogger
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
 
 from bridge.compat import cpu_device, share_with_jax, share_with_torch, x64
+
+with warnings.catch_warnings():
+    # torch warns about its own deprecated modules while Inductor is imported; nothing of that is the user's.
+    warnings.simplefilter("ignore")
+    import torch._inductor.config as inductor_config
+    import torch._inductor.inductor_prims  # (registers the prims that the ops table names)
+    from torch._inductor.compile_fx import compile_fx
 
 __all__ = [
     "PROMOTION",

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from bridge.diagnostics import Diagnostic, error, note
+from bridge.diagnostics import Diagnostic, error
 from inductor_backend import regions
 from inductor_backend.compat import front_half, output_code_log
 from inductor_backend.emit import reject
-from inductor_backend.fallback import Eager, note_fallback
+from inductor_backend.fallback import Eager, announcing, failed_node
 from inductor_backend.graph import Unbacked, analyse, where_of
 from inductor_backend.options import Options
 from inductor_backend.runtime import Assembly, assemble
@@ -35,7 +35,7 @@ def compile_count() -> int:
     return _compiled
 
 
-def pallas(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None, options: Any = None) -> Any:
+def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None, options: Any = None) -> Any:
     """The backend: ``torch.compile(model, backend="pallas", options={...})``.
 
     Args:
@@ -129,11 +129,8 @@ class CompiledGraph:
                 if not self.blame(failure, plan):
                     return self.eager(f"jax could not compile the graph ({type(failure).__name__}: {_first_line(failure)})")
                 continue
-            for node, reason in plan.aten.items():
-                if reason:
-                    note_fallback(node, reason)
             self.publish(assembly)
-            return runner
+            return announcing(runner, [(n, r) for n, r in plan.aten.items() if r])
         raise error("internal-error", "a graph could not be planned")
 
     def chooser(self) -> Callable[..., list[list[Node]]]:
@@ -142,8 +139,6 @@ class CompiledGraph:
 
     def blame(self, failure: Exception, plan: Any) -> bool:
         """Find the emitted line that failed, and refuse its node from now on."""
-        from inductor_backend.fallback import failed_node
-
         node = failed_node(failure)
         if node is None or node.name in self.refused:
             return False
@@ -153,8 +148,6 @@ class CompiledGraph:
     def eager(self, reason: str) -> Callable[[list[Any]], Any]:
         """The whole graph in ATen, with a note."""
         body = [n for n in self.gm.graph.nodes if n.op == "call_function"]
-        where = next((where_of(n) for n in body if where_of(n)), None)
-        note("aten-fallback", "a whole graph runs in ATen", where=where, why=reason)
         interpreter = Eager(self.gm)
 
         def run(args: list[Any]) -> Any:
@@ -163,7 +156,8 @@ class CompiledGraph:
             return interpreter.run(*values)
 
         run._boxed_call = True
-        return run
+        first = next((n for n in body if where_of(n)), body[0])
+        return announcing(run, [(first, f"the whole graph does: {reason}")])
 
     def publish(self, assembly: Assembly) -> None:
         """Show the emitted source where the user asked for it."""

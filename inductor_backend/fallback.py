@@ -14,6 +14,7 @@ import torch
 from torch.fx import Node
 
 from bridge.diagnostics import note
+from bridge.diagnostics.errors import is_strict
 from inductor_backend.graph import name_of, where_of
 
 
@@ -60,6 +61,28 @@ def note_fallback(node: Node, reason: str) -> None:
         why=reason,
         do="nothing needs doing: the result is the same; the graph is split here, which costs about 30 µs a call",
     )
+
+
+def announcing(runner: Callable[[list[Any]], Any], fallbacks: list[tuple[Node, str]]) -> Callable[[list[Any]], Any]:
+    """`runner`, which tells of its fallbacks on its first call, and on every call where notes are errors.
+
+    A note raised while compiling would reach the user wrapped by Dynamo; raised by the call, it arrives as it is and
+    before anything has run.
+    """
+    if not fallbacks:
+        return runner
+    told = False
+
+    def run(args: list[Any]) -> Any:
+        nonlocal told
+        if not told or is_strict():
+            for node, reason in fallbacks:
+                note_fallback(node, reason)
+            told = True
+        return runner(args)
+
+    run._boxed_call = True
+    return run
 
 
 def failed_node(failure: BaseException) -> Node | None:

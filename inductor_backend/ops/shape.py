@@ -20,7 +20,7 @@ def _as_list(dim):
 
 
 @view("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten._reshape_alias.default")
-def reshape(x, size, *strides, out=None):
+def reshape(x, size, *rest, out=None):
     """The same elements under another shape."""
     return jnp.reshape(x, out.shape)
 
