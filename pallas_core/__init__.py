@@ -20,9 +20,12 @@ from pallas_core.grid import (
     when,
 )
 from pallas_core.offline import Compiled, compile_for, vmem_budget
+from pallas_core.pipeline import emit_pipeline
 from pallas_core.refs import ANY, HBM, SEMAPHORE, SMEM, VMEM, Ref, SemaphoreType, ds, multiple_of
 from pallas_core.schedule import Report, schedule_report
-from pallas_core.spec import like, spec
+from pallas_core.shapes import like, spec
+from pallas_core.targets import TargetInfo, targets
+from pallas_core.verify import Verified, verify
 
 __all__ = [
     "ANY",
@@ -42,11 +45,14 @@ __all__ = [
     "Report",
     "SemaphoreType",
     "Squeezed",
+    "TargetInfo",
+    "Verified",
     "cdiv",
     "compile_for",
     "compiler_params",
     "debug_print",
     "ds",
+    "emit_pipeline",
     "like",
     "multiple_of",
     "num_programs",
@@ -55,6 +61,8 @@ __all__ = [
     "run_scoped",
     "schedule_report",
     "spec",
+    "targets",
+    "verify",
     "vmem_budget",
     "when",
 ]

@@ -78,7 +78,8 @@ class Budget:
             return None
         largest = max(self.operands, key=lambda o: o.bytes)
         lines = [
-            f"{o.kind} `{o.name}`: block {o.shape} {o.dtype} = {_size(o.block_bytes)} x {o.buffers} buffers = {_size(o.bytes)}"
+            f"{o.kind} `{o.name}`: block {o.shape} {o.dtype} = "
+            f"{_size(o.block_bytes)} x {o.buffers} buffers = {_size(o.bytes)}"
             for o in self.operands
         ]
         limit = f"{_size(self.limit)}" + (" (vmem_limit_bytes)" if self.raised else f" (the default on {self.chip})")
@@ -87,7 +88,7 @@ class Budget:
             do.append("raise the limit: compiler_params=pc.compiler_params(vmem_limit_bytes=...)")
         return error(
             "vmem-budget",
-            f"the blocks of `{self.kernel}` need {_size(self.bytes)} of VMEM, and {self.chip} gives {_size(self.limit)}",
+            f"`{self.kernel}` needs {_size(self.bytes)} of VMEM for its blocks; {self.chip} gives {_size(self.limit)}",
             where=self.where,
             why="blocks are double buffered, so that copies overlap with computing.\n"
             + "\n".join(lines)

@@ -21,7 +21,7 @@ from jax.experimental.pallas import tpu as pltpu
 from bridge.compat import cpu_device
 from bridge.devices import Target
 from bridge.diagnostics import Where, error
-from pallas_core import compat, handover, laws, lowering, offline, spec
+from pallas_core import compat, handover, laws, lowering, offline, shapes
 from pallas_core import grid as _grid
 from pallas_core.targets import tpu
 
@@ -47,7 +47,7 @@ class PallasFunction:
         where: the line that made it.
     """
 
-    def __init__(self, kernel: Callable[..., Any], outs: Sequence[spec.Spec], single: bool, plan: _Plan):
+    def __init__(self, kernel: Callable[..., Any], outs: Sequence[shapes.Spec], single: bool, plan: _Plan):
         self.kernel, self._outs, self._single, self._plan = kernel, tuple(outs), single, plan
         self.name, self.target, self.where = plan.name, plan.target, plan.where
         self.__name__ = self.__qualname__ = plan.name
@@ -114,7 +114,7 @@ class PallasFunction:
             wanted = Target("tpu", "v5e")
         return offline.lower_for(self, args, wanted)
 
-    def check_target(self, target: Target, specs: Sequence[spec.Spec]) -> None:
+    def check_target(self, target: Target, specs: Sequence[shapes.Spec]) -> None:
         """What can be refused before tracing for a target: arguments that don't fit, dtypes it has not.
 
         Raises:
@@ -133,7 +133,7 @@ class PallasFunction:
     # ---------------------------------------------------------------------------------------------- the CPU
     def _prepare(self, args: Sequence[Any]) -> _Executable | None:
         """Check, trace and compile for one signature; None when all outputs are empty."""
-        specs = [spec.like(a) for a in args]
+        specs = [shapes.like(a) for a in args]
         self._check_operands(specs)
         if self._outs and not any(math.prod(o.shape) for o in self._outs):
             return None
@@ -142,13 +142,13 @@ class PallasFunction:
             compiled = program.traced.lower().compile()
         return _Executable(compiled, wide)
 
-    def _trace_checked(self, specs: Sequence[spec.Spec]) -> tuple[lowering.Program, bool]:
+    def _trace_checked(self, specs: Sequence[shapes.Spec]) -> tuple[lowering.Program, bool]:
         """Trace for the CPU and check the laws; 64-bit mode is on only if a value of the kernel needs it."""
         for i, one in enumerate(specs):
             if not math.prod(one.shape):
                 raise error(
                     "empty-operand",
-                    f"argument {i} of `{self.name}` has no elements: {spec.text(one)}",
+                    f"argument {i} of `{self.name}` has no elements: {shapes.text(one)}",
                     where=Where.caller(3),
                     why="a block holds at least one element, so an empty array has no block to read.",
                     do="return early for empty inputs",
@@ -156,12 +156,30 @@ class PallasFunction:
         where = jax.sharding.SingleDeviceSharding(cpu_device())
         wide = any(_is_wide(s) for s in (*specs, *self._outs))
         try:
-            program = lowering.trace(self._all_outputs, specs, Target("cpu"), wide, where, kernel=self.kernel, where=self.where)
+            program = lowering.trace(
+                self._all_outputs,
+                specs,
+                Target("cpu"),
+                wide,
+                where,
+                kernel=self.kernel,
+                where=self.where,
+                name=self.name,
+            )
         except Exception as exc:
             if wide or not lowering.wants_64_bits(exc):
                 raise
             wide = True  # the kernel asks for a 64-bit value although its operands have none
-            program = lowering.trace(self._all_outputs, specs, Target("cpu"), wide, where, kernel=self.kernel, where=self.where)
+            program = lowering.trace(
+                self._all_outputs,
+                specs,
+                Target("cpu"),
+                wide,
+                where,
+                kernel=self.kernel,
+                where=self.where,
+                name=self.name,
+            )
         laws.check_everywhere(program)
         return program, wide
 
@@ -170,7 +188,7 @@ class PallasFunction:
         """The call on jax values, for whatever target is being traced; all outputs, as a sequence."""
         forced = lowering.forced_target()
         target = forced or self.target
-        specs = [spec.Spec(a.shape, a.dtype) for a in args]
+        specs = [shapes.Spec(a.shape, a.dtype) for a in args]
         if forced is None:
             key = tuple((s.dtype, s.shape) for s in specs)
             if key not in self._checked:
@@ -188,7 +206,7 @@ class PallasFunction:
         return self._inline(args)
 
     def _run_on_device(self, args: Sequence[Any], kind: str) -> Any:
-        self._check_operands([spec.like(a) for a in args])
+        self._check_operands([shapes.like(a) for a in args])
         platforms = {d.platform for d in jax.devices()} if compat.has_platform(self.target.kind) else set()
         if self.target.kind not in platforms:
             name = str(self.target) if self.target.chip else f"{self.target}:v5e"
@@ -211,7 +229,7 @@ class PallasFunction:
         return results
 
     # -------------------------------------------------------------------------------------------- checking
-    def _check_operands(self, specs: Sequence[spec.Spec]) -> None:
+    def _check_operands(self, specs: Sequence[shapes.Spec]) -> None:
         plan = self._plan
         where = Where.caller(3)
         count = None if plan.in_specs is None else len(plan.in_specs) + plan.prefetch
@@ -228,13 +246,13 @@ class PallasFunction:
         for i, (block, one) in enumerate(zip(plan.in_specs or (), inputs)):
             _grid.check_block(block, one.shape, plan.grid, plan.prefetch, f"in_specs[{i}]", plan.where)
         for source, out in plan.aliases.items():
-            if source >= len(specs) or spec.text(specs[source]) != spec.text(self._outs[out]):
-                given = spec.text(specs[source]) if source < len(specs) else "nothing"
+            if source >= len(specs) or shapes.text(specs[source]) != shapes.text(self._outs[out]):
+                given = shapes.text(specs[source]) if source < len(specs) else "nothing"
                 raise error(
                     "bad-alias",
                     f"input {source} and output {out} of `{self.name}` are not of one shape and dtype",
                     where=plan.where,
-                    why=f"the input is {given}, the output {spec.text(self._outs[out])}; an alias is the same memory.",
+                    why=f"the input is {given}, the output {shapes.text(self._outs[out])}; an alias is the same memory.",
                     do="alias arrays of equal shape and dtype; positions count prefetched arguments too",
                 )
         self._check_arity(len(specs))
@@ -267,7 +285,7 @@ class PallasFunction:
 
     def __repr__(self) -> str:
         ins = "whole arrays" if self._plan.in_specs is None else f"{len(self._plan.in_specs)} inputs"
-        return f"<pc.pallas_call {self.name} grid={self._plan.grid} {ins} -> {', '.join(map(spec.text, self._outs))}>"
+        return f"<pc.pallas_call {self.name} grid={self._plan.grid} {ins} -> {', '.join(map(shapes.text, self._outs))}>"
 
 
 @dataclass(frozen=True)
@@ -290,7 +308,7 @@ class _Plan:
         """Jax's ``interpret`` argument for a target."""
         return True if target.kind == "cpu" else False
 
-    def build(self, kernel: Callable[..., Any], outs: Sequence[spec.Spec], interpret: Any) -> Callable[..., Any]:
+    def build(self, kernel: Callable[..., Any], outs: Sequence[shapes.Spec], interpret: Any) -> Callable[..., Any]:
         """Jax's own pallas_call; results are always a sequence."""
         spec_kwargs: dict[str, Any] = {}
         if self.in_specs is not None:
@@ -400,7 +418,7 @@ def pallas_call(
     return PallasFunction(kernel, outs, single, plan)
 
 
-def _outputs(out_shape: Any, where: Where | None) -> tuple[bool, list[spec.Spec]]:
+def _outputs(out_shape: Any, where: Where | None) -> tuple[bool, list[shapes.Spec]]:
     if out_shape is None:
         raise error(
             "bad-argument",
@@ -412,10 +430,10 @@ def _outputs(out_shape: Any, where: Where | None) -> tuple[bool, list[spec.Spec]
     many = isinstance(out_shape, list) or (
         isinstance(out_shape, tuple) and not (len(out_shape) == 2 and isinstance(out_shape[0], (tuple, list, int)))
     )
-    return not many, [spec.like(o) for o in (out_shape if many else [out_shape])]
+    return not many, [shapes.like(o) for o in (out_shape if many else [out_shape])]
 
 
-def _is_wide(one: spec.Spec) -> bool:
+def _is_wide(one: shapes.Spec) -> bool:
     return str(one.dtype) in ("int64", "uint64", "float64", "complex128")
 
 

@@ -83,8 +83,8 @@ def diagnose(exc: Exception, kernel: Any) -> Diagnostic | None:
         "captured-array",
         f"the kernel captures {label}{shape}",
         where=where or Where.of_function(kernel),
-        why="a Pallas kernel reads memory only through its Refs; an array from outside has no Ref, no block and no copy to the device.",
-        do=f"pass it as an input: add a parameter `{name}_ref` to the kernel, a BlockSpec to in_specs, and {name} to the call"
+        why="a Pallas kernel reads memory only through its Refs; an array from outside has no Ref and no block.",
+        do=f"pass it as an input: a parameter `{name}_ref` of the kernel, a BlockSpec in in_specs, {name} in the call"
         if value is not None
         else "pass it as an input with its own BlockSpec; index tables can be rebuilt with jax.lax.broadcasted_iota",
     )

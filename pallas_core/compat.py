@@ -16,10 +16,12 @@ import jax
 import numpy as np
 from jax._src import config as jax_config
 from jax._src import source_info_util
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax._src.state import indexing as state_indexing
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from bridge.compat import quiet_cpu_start
 from bridge.diagnostics import Where
 from bridge.diagnostics.where import is_ours
 
@@ -161,7 +163,7 @@ def sub_jaxprs(eqn: Any) -> Iterator[Any]:
 
 
 def located(jaxpr: Any, outer: Where | None = None) -> Iterator[tuple[Any, Where | None]]:
-    """Every equation of a jaxpr, nested ones included, with the user's place (an enclosing equation's if it has none)."""
+    """Every equation of a jaxpr, nested ones included, with the user's place (the enclosing one's if it has none)."""
     for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         where = frame_where(eqn) or outer
         yield eqn, where
@@ -357,28 +359,30 @@ def count_flops(jaxpr: Any, times: float = 1.0) -> float:
 
 
 def has_platform(kind: str) -> bool:
-    """Whether jax has initialised a backend of this kind; asks nothing of libraries that are not loaded."""
+    """Whether jax has devices of this kind; starts jax quietly."""
+    quiet_cpu_start()
     try:
         return any(d.platform in (kind, {"gpu": "cuda"}.get(kind, kind)) for d in jax.devices())
     except RuntimeError:  # no backend at all
         return False
 
 
-def tpu_interpreter(**options: Any) -> Any:
-    """The TPU interpreter's parameters (``detect_races``, ``uninitialized_memory`` ...)."""
-    return pltpu.InterpretParams(**options)
+@contextlib.contextmanager
+def interpreted_tpu(**options: Any) -> Iterator[None]:
+    """Within this context, TPU kernels run on the TPU interpreter (``detect_races``, ``uninitialized_memory`` ...)."""
+    with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams(**options)):
+        yield
 
 
 def races_found() -> bool | None:
     """Whether the TPU interpreter's last run saw a race; None when this jax can't say."""
-    try:
-        from jax._src.pallas.mosaic.interpret import interpret_pallas_call
-    except ImportError:
-        return None
     races = getattr(interpret_pallas_call, "races", None)
-    if races is None and hasattr(interpret_pallas_call, "get_races"):
-        races = interpret_pallas_call.get_races()
     return None if races is None else bool(races.races_found)
+
+
+def reset_interpreter() -> None:
+    """Forget the TPU interpreter's state; needed after a run that raised."""
+    pltpu.reset_tpu_interpret_mode_state()
 
 
 def with_name(fn: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -163,7 +163,7 @@ def check_block(
             "bad-block-spec",
             f"{what}: a block of rank {len(block)} for an array of rank {len(shape)}",
             where=where,
-            why=f"the block shape {tuple(block)} has one entry per dimension of the array, whose shape is {tuple(shape)}.",
+            why=f"the block {tuple(block)} has one entry per dimension of the array, whose shape is {tuple(shape)}.",
             do="add the missing dimensions to the block; None squeezes one away",
         )
     for size in block or ():

@@ -54,7 +54,7 @@ def check_indices(call: compat.PallasCall) -> None:
             "negative-ref-index",
             f"a Ref is indexed with {index}",
             where=where or call.where,
-            why="Refs don't count from the end: a device would read outside the block, and the interpreter something else.",
+            why="Refs don't count from the end: a device would read outside the block, the interpreter elsewhere.",
             do="count from the front: `x_ref[x_ref.shape[0] - 1, :]`",
         )
 
@@ -117,8 +117,8 @@ def block_rule_broken(operand: compat.Operand) -> str:
     if (lanes == array[-1] or lanes % LANES == 0) and (rows == array[-2] or rows % SUBLANES == 0):
         return ""
     return (
-        f"a TPU register holds {SUBLANES} x {LANES} values. The last two dimensions of a block must be multiples of 8 and 128, "
-        f"or equal the array's ({array[-2]}, {array[-1]}); these are ({rows}, {lanes})."
+        f"a TPU register holds {SUBLANES} x {LANES} values. The last two dimensions of a block are multiples of 8 "
+        f"and 128, or equal the array's ({array[-2]}, {array[-1]}); these are ({rows}, {lanes})."
     )
 
 
@@ -162,6 +162,8 @@ def check_blocks(call: compat.PallasCall) -> None:
             if bad.any() and count:
                 at = int(np.argmax(bad))
                 raise _out_of_bounds(call, operand, axis, int(index[at]), count, tuple(int(a[at]) for a in axes))
+        if operand.kind == "output":
+            _check_order(call, operand, blocks, counts, axes)
         if operand.kind == "output" and not _aliased(call, operand):
             flat = np.zeros(len(blocks[0]), np.int64)
             for index, count in zip(blocks, counts):
@@ -178,6 +180,32 @@ def check_blocks(call: compat.PallasCall) -> None:
                 )
 
 
+def _check_order(call, output, blocks, counts, axes) -> None:
+    """Programs along an axis declared "parallel" have no order, so they must not share a block of an output."""
+    parallel = [a for a, kind in enumerate(call.semantics) if "parallel" in kind and call.grid[a] > 1]
+    if not parallel:
+        return
+    block = np.zeros(len(blocks[0]), np.int64)
+    for index, count in zip(blocks, counts):
+        block = block * count + index
+    lane = np.zeros(len(block), np.int64)
+    for axis in parallel:
+        lane = lane * call.grid[axis] + axes[axis]
+    order = np.lexsort((lane, block))
+    clash = (block[order][1:] == block[order][:-1]) & (lane[order][1:] != lane[order][:-1])
+    if clash.any():
+        at = int(np.argmax(clash))
+        one, two = (tuple(int(a[order[i]]) for a in axes) for i in (at, at + 1))
+        raise error(
+            "kernel-race",
+            f"programs {one} and {two} write the same block of `{output.name}`",
+            where=call.where,
+            why=f"dimension_semantics={call.semantics} declares grid axes {tuple(parallel)} parallel, so these "
+            "programs have no order, and may run on two cores; the TPU compiler does not notice.",
+            do="declare the axis 'arbitrary', or let the output's index map depend on it",
+        )
+
+
 def _aliased(call: compat.PallasCall, output: compat.Operand) -> bool:
     return any(o == output.index for _, o in call.aliases)
 
@@ -189,7 +217,7 @@ def _not_covered(call: compat.PallasCall, output: compat.Operand, why: str) -> D
         where=call.where,
         why=why,
         do=[
-            "make the grid times the block reach the whole output, and let the index map depend on every grid axis that should move it",
+            "make grid times block reach the whole output, and let the index map depend on the grid's axes",
             "if the rest should keep an input's values, alias that input: input_output_aliases={input: output}",
         ],
     )

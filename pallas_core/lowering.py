@@ -19,7 +19,7 @@ import jax
 from bridge.compat import quiet_cpu_start
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error
-from pallas_core import captures, compat, spec
+from pallas_core import captures, compat, shapes
 from pallas_core.reasons import explain_failure, where_raised
 from pallas_core.targets.tpu import CHIPS, TpuChip
 
@@ -106,7 +106,7 @@ def specs_of(args: Sequence[Any]) -> tuple[Any, ...]:
             f"args is a tuple of arguments, not {type(args).__name__}",
             do="for one argument: (x,)",
         )
-    return tuple(jax.tree.map(spec.like, tuple(args), is_leaf=is_leaf))
+    return tuple(jax.tree.map(shapes.like, tuple(args), is_leaf=is_leaf))
 
 
 def trace(
@@ -117,6 +117,7 @@ def trace(
     sharding: Any = None,
     kernel: Any = None,
     where: Where | None = None,
+    name: str | None = None,
 ) -> Program:
     """Trace `fn` on specs for a target.
 
@@ -128,12 +129,13 @@ def trace(
         sharding: where the arguments live, or None.
         kernel: the kernel inside `fn`, to search for captured arrays; `fn` itself when None.
         where: the user's line that made the `pallas_call`; the line that calls it when None.
+        name: for messages and the compiled program; the function's own when None.
 
     Raises:
         Diagnostic: the kernel or the function can't be traced.
     """
     quiet_cpu_start()
-    name = next((n for n in (getattr(fn, "name", None), getattr(kernel, "__name__", None), getattr(fn, "__name__", None)) if n), "program")
+    name = name or getattr(fn, "__name__", None) or type(fn).__name__
     if sharding is not None:
         specs = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), tuple(specs))
     device = compat.abstract_tpu(chip_of(target).device_kind) if target.kind == "tpu" else contextlib.nullcontext()

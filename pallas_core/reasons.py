@@ -35,7 +35,7 @@ class Reason:
 
 _REASONS = (
     Reason(
-        r"index in dimension (\d+) is a multiple of (\d+)|index at dimension (\d+) is divisible by the tile dimension (\d+)",
+        r"index in dimension \d+ is a multiple of \d+|index at dimension \d+ is divisible by the tile dimension \d+",
         "tpu-unaligned-slice",
         "the compiler can't prove that a slice starts at a tile boundary",
         (
@@ -54,9 +54,7 @@ _REASONS = (
         r"CompileTimeMosaicMisalignedBlockAndTiling|Failed to set window params",
         "tpu-block-shape",
         "a block does not fit the tiling that its array has in memory",
-        (
-            "make the block's last two dimensions multiples of (8, 128); (16, 128) for 16-bit, (32, 128) for 8-bit dtypes",
-        ),
+        ("make the block's last two dimensions multiples of (8, 128); (16, 128) for 16 bits, (32, 128) for 8",),
     ),
     Reason(
         r"last two dimensions of your block shape are divisible|rank 1 block shapes|only blocks of rank >= 1",
@@ -65,7 +63,7 @@ _REASONS = (
         ("make the block's last two dimensions multiples of (8, 128), or equal to the array's",),
     ),
     Reason(
-        r"CompileTimeScopedVmemOom|[Rr]an out of memory in memory space vmem|Scoped allocation with size|exceed(?:s|ed) (?:the )?scoped vmem",
+        r"ScopedVmemOom|[Rr]an out of memory in memory space vmem|Scoped allocation with size|would exceed memory.*vmem",
         "vmem-budget",
         "the kernel does not fit VMEM",
         (
@@ -74,7 +72,7 @@ _REASONS = (
         ),
     ),
     Reason(
-        r"64-bit types are not supported|X\{64\|128\}|\bi64\b.*legalize|legalize.*\bi64\b|Only index_dtype=int32|index_dtype \(int64\)",
+        r"64-bit types are not supported|X\{64\|128\}|legalize.*\bi64\b|Only index_dtype=int32|index_dtype \(int64\)",
         "tpu-dtype",
         "a 64-bit value reaches the TPU compiler",
         ("use int32 or float32 inside the kernel",),

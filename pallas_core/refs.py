@@ -12,7 +12,7 @@ from typing import Any
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from pallas_core.spec import dtype_of
+from pallas_core.shapes import dtype_of
 
 
 class MemorySpace:

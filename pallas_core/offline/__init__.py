@@ -116,7 +116,9 @@ def trace_for(f: Callable[..., Any], args: Sequence[Any], target: str | Target) 
     if before is not None:
         before(target, specs)
     kernel, where = getattr(f, "kernel", f), getattr(f, "where", None)
-    return lowering.trace(getattr(f, "on_jax", f), specs, target, kernel=kernel, where=where)
+    return lowering.trace(
+        getattr(f, "on_jax", f), specs, target, kernel=kernel, where=where, name=getattr(f, "name", None)
+    )
 
 
 def vmem_budget(f: Callable[..., Any], args: Sequence[Any], target: str | Target) -> Budget:

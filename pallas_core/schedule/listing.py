@@ -1,6 +1,6 @@
 """The compiler's schedule listing -> bundles of the scalar operations that steer it.
 
-Input: the text of a `packed-bundles-post-ra` listing (one VLIW bundle a line or more, empty bundles included) and of the
+Input: the text of a `packed-bundles-post-ra` listing (a VLIW bundle a line or more, empty ones included) and of the
 per-bundle utilisation table. Output: tuples of `Op`, and `Slots`. Law: only what decides control flow and copies is
 kept (scalar and predicate arithmetic, scalar loads and stores, branches, DMAs); vector work shows up in `Slots`.
 """

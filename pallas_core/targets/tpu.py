@@ -73,7 +73,7 @@ REPLACEMENTS = {
 #: jax primitives that Mosaic has no lowering for, with what is accepted in their place.
 SUBSTITUTES: dict[str, str] = {
     "sort": "sort outside the kernel, or write a bitonic step with `pltpu.roll` and `jnp.where`",
-    "cumsum": "multiply by a triangular matrix of ones: `jnp.dot(x, jnp.triu(ones))`, or a log-step scan with `pltpu.roll`",
+    "cumsum": "multiply by a triangular matrix of ones (`jnp.triu`), or a log-step scan with `pltpu.roll`",
     "cumprod": "a log-step scan with `pltpu.roll`",
     "cummax": "a log-step scan with `pltpu.roll` and `jnp.maximum`",
     "cummin": "a log-step scan with `pltpu.roll` and `jnp.minimum`",

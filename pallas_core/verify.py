@@ -1,0 +1,167 @@
+"""Run the TPU form of a kernel on the TPU interpreter and hold it against a reference.
+
+Input: a function, real arguments, a TPU target, a reference. Output: `Verified`, or a diagnostic: a broken law (blocks,
+coverage, order), a race, or the first differing element. Law: the form that is checked is the one that `compile_for`
+compiles; uninitialised memory reads as NaN. It simulates every grid step (milliseconds each): use small sizes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+import bridge
+from bridge.devices import Target
+from bridge.diagnostics import Diagnostic, Where, error
+from pallas_core import compat, handover, laws, lowering, offline
+
+#: Relative and absolute tolerance by dtype, for results that differ in rounding only.
+TOLERANCES = {"float32": (1e-5, 1e-5), "bfloat16": (1.6e-2, 1e-2), "float16": (2e-3, 1e-3), "float64": (1e-12, 1e-12)}
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A kernel that agrees with its reference.
+
+    Attributes:
+        name: of the function.
+        target: what it was checked for.
+        max_error: largest absolute difference over all outputs.
+        outputs: how many arrays were compared.
+        races: False: none were found; None: this jax can't tell.
+    """
+
+    name: str
+    target: str
+    max_error: float
+    outputs: int
+    races: bool | None
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.target}: {self.outputs} outputs agree, largest difference {self.max_error:.3g}"
+
+
+def verify(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    target: str | Target,
+    *,
+    reference: Callable[..., Any],
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> Verified:
+    """Check a kernel's TPU form on the CPU: laws, races, uninitialised reads, values.
+
+    Args:
+        f: a function of `pc.pallas_call`, or a jax function with Pallas kernels inside.
+        args: torch tensors or jax arrays with data; small ones.
+        target: ``"tpu:v5e"`` ...
+        reference: called with the same arguments; its results are taken as right.
+        rtol: relative tolerance; by the output's dtype when None.
+        atol: absolute tolerance; by the output's dtype when None.
+
+    Returns:
+        A `Verified`.
+
+    Raises:
+        Diagnostic: ``verify-mismatch`` with the first differing element, ``kernel-race``, or a law that is broken.
+    """
+    where = Where.caller(2)
+    kind = handover.kind_of(args, where)
+    program = offline.trace_for(f, args, target)
+    chip = lowering.chip_of(program.target)
+    laws.check_tpu(program, chip)
+    arrays = [bridge.to_jax(a) for a in args] if kind == "torch" else list(args)
+    results, races = _interpret(f, arrays, program)
+    if races:
+        raise error(
+            "kernel-race",
+            f"`{program.name}` has a race on {program.target}",
+            where=next((c.where for c in program.calls), where),
+            why="the interpreter saw two accesses to one place, at least one a write, with no order between them.",
+            do="wait for a copy before its memory is used, and mark an axis whose programs share an output 'arbitrary'",
+        )
+    expected = jax.tree.leaves(reference(*args), is_leaf=lambda x: hasattr(x, "shape"))
+    got = jax.tree.leaves(results)
+    if len(expected) != len(got):
+        raise error(
+            "verify-mismatch",
+            f"`{program.name}` has {len(got)} outputs, the reference {len(expected)}",
+            where=where,
+            why="outputs are compared one by one.",
+            do="let the reference return the same outputs",
+        )
+    largest = 0.0
+    for i, (mine, right) in enumerate(zip(got, expected)):
+        largest = max(largest, _compare(program.name, i, mine, right, rtol, atol, where))
+    return Verified(program.name, str(program.target), largest, len(got), races)
+
+
+def _interpret(f: Callable[..., Any], arrays: Sequence[Any], program: lowering.Program) -> tuple[Any, bool | None]:
+    chip = lowering.chip_of(program.target)
+    fn = getattr(f, "on_jax", f)
+    said = io.StringIO()
+    try:
+        with (
+            lowering.force_target(program.target),
+            compat.x64(False),
+            compat.abstract_tpu(chip.device_kind),
+            compat.interpreted_tpu(detect_races=True, uninitialized_memory="nan"),
+            contextlib.redirect_stdout(said),  # the interpreter prints races; they are reported below
+        ):
+            results = jax.block_until_ready(jax.jit(compat.with_name(fn, program.name))(*arrays))
+            races = compat.races_found()
+    except Diagnostic:
+        raise
+    except Exception as exc:  # the interpreter's own checks (bounds, semaphores) raise many types
+        compat.reset_interpreter()
+        raise lowering.trace_failure(exc, getattr(f, "kernel", f), program.target) from exc
+    compat.reset_interpreter()
+    return results, races
+
+
+def _compare(
+    name: str, index: int, mine: Any, right: Any, rtol: float | None, atol: float | None, where: Where | None
+) -> float:
+    dtype = str(mine.dtype)
+    a, b = _as_numpy(mine), _as_numpy(right)
+    default = TOLERANCES.get(dtype, (0.0, 0.0))
+    relative = default[0] if rtol is None else rtol
+    absolute = default[1] if atol is None else atol
+    if a.shape != b.shape:
+        raise error(
+            "verify-mismatch",
+            f"output {index} of `{name}` has the shape {a.shape}, the reference {b.shape}",
+            where=where,
+            why="shapes differ, so there is nothing to compare.",
+            do="let out_shape and the reference agree",
+        )
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(a - b)
+        same = (a == b) | (np.isnan(a) & np.isnan(b)) | (difference <= absolute + relative * np.abs(b))
+    if not same.all():
+        first = tuple(int(i) for i in np.argwhere(~same)[0])
+        nan = " NaN where the reference has none: memory that nothing wrote?" if np.isnan(a[first]) else ""
+        raise error(
+            "verify-mismatch",
+            f"output {index} of `{name}` differs from the reference at {first}",
+            where=where,
+            why=f"got {a[first]:g}, expected {b[first]:g}; {int((~same).sum())} of {a.size} elements differ "
+            f"(rtol {relative:g}, atol {absolute:g}).{nan}",
+            do="check the index maps and masks of the block that holds that element",
+        )
+    finite = difference[np.isfinite(difference)]
+    return float(finite.max()) if finite.size else 0.0
+
+
+def _as_numpy(value: Any) -> np.ndarray:
+    if not isinstance(value, jax.Array):
+        with compat.x64(True):
+            value = bridge.to_jax(value)
+    return np.asarray(value).astype(np.float64)
