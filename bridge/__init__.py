@@ -7,5 +7,7 @@ wrong is a `bridge.diagnostics.Diagnostic` with a permanent code.
 
 from bridge import diagnostics
 from bridge.dlpack import Crossing, crossing, to_jax, to_torch
+from bridge.ops import jax_op
+from bridge.resident import to_device
 
-__all__ = ["Crossing", "crossing", "diagnostics", "to_jax", "to_torch"]
+__all__ = ["Crossing", "crossing", "diagnostics", "jax_op", "to_device", "to_jax", "to_torch"]

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from typing import Any
 
-from bridge.diagnostics import error
+import jax
+import torch
+
+from bridge import compat
+from bridge.diagnostics import Diagnostic, Where, error
 
 #: Kind of target -> the chips that can be compiled for, present or not.
 CHIPS: dict[str, tuple[str, ...]] = {
@@ -65,6 +70,7 @@ class Target:
             raise error(
                 "bad-argument",
                 f"a target is a string such as 'tpu:v5e', not {type(target).__name__}",
+                where=Where.caller(),
                 do=f"name one of: {', '.join(known_targets())}",
             )
         kind, colon, chip = target.strip().lower().partition(":")
@@ -74,12 +80,13 @@ class Target:
         return cls(kind, chip or None)
 
 
-def _unknown(target: str):
+def _unknown(target: str) -> Diagnostic:
     known = known_targets()
     if target.strip().lower().partition(":")[0] in _ROCM:
         return error(
             "unknown-target",
             f"'{target}': Pallas has no backend for AMD GPUs",
+            where=Where.caller(),
             why="jax runs on ROCm, but Pallas lowers to Mosaic (TPU) and Mosaic GPU (NVIDIA) only.",
             do="run on the CPU with target='cpu', or compile for one of: " + ", ".join(known[1:]),
         )
@@ -87,6 +94,77 @@ def _unknown(target: str):
     return error(
         "unknown-target",
         f"there is no target '{target}'",
+        where=Where.caller(),
         why="the targets are " + ", ".join(known) + ".",
         do=f"did you mean '{near[0]}'?" if near else "name one of them",
+    )
+
+
+def jax_device(target: str | Target | torch.device) -> Any:
+    """The jax device of a target or a torch device: the device that computes here.
+
+    Args:
+        target: ``"cpu"``, ``"tpu"``, ``"gpu"``, one with a chip (the device must be that chip), or a torch device
+            (``cuda:1`` is the second GPU).
+
+    Raises:
+        Diagnostic: ``unknown-target``, or ``no-such-device`` when this machine has none.
+    """
+    index = 0
+    if isinstance(target, torch.device):
+        index = target.index or 0
+        target = target.type if target.type in CHIPS else _ALIASES.get(target.type, target.type)
+    target = Target.parse(target)
+    if target.kind == "cpu":
+        return compat.cpu_device()
+    compat.quiet_cpu_start()
+    try:
+        found = jax.local_devices(backend=target.kind)
+    except RuntimeError as problem:
+        raise _absent(target, str(problem)) from problem
+    if target.chip is not None:
+        found = [device for device in found if _is_chip(device, target.chip)]
+    if index >= len(found):
+        raise _absent(target, f"jax sees {len(found)} of them.")
+    return found[index]
+
+
+def torch_device(device: Any) -> torch.device:
+    """The torch device that shares a jax device's memory.
+
+    Raises:
+        Diagnostic: ``no-such-device``: torch has no device for it (a TPU, or a GPU that torch was built without).
+    """
+    if device.platform == "cpu":
+        return torch.device("cpu")
+    if device.platform == "gpu" and torch.cuda.is_available():
+        return torch.device("cuda", device.local_hardware_id or 0)
+    raise error(
+        "no-such-device",
+        f"torch has no device for jax's {device}",
+        where=Where.caller(),
+        do="bring the data to the CPU: bridge.to_torch(a, copy=True)",
+    )
+
+
+def _is_chip(device: Any, chip: str) -> bool:
+    kind = device.device_kind.lower()
+    names = {"v5e": ("v5e", "v5 lite"), "v5p": ("v5p", "v5"), "v6e": ("v6e", "v6 lite"), "7x": ("7x",), "v4": ("v4",)}
+    if chip in names:
+        return kind.endswith(names[chip])
+    capability = str(getattr(device, "compute_capability", "")).replace(".", "")
+    return chip == f"sm{capability}a"
+
+
+def _absent(target: Target, reason: str) -> Diagnostic:
+    compile_for = str(target) if target.chip else f"{target}:{CHIPS[target.kind][0]}"
+    return error(
+        "no-such-device",
+        f"this machine has no {target} device",
+        where=Where.caller(),
+        why=reason,
+        do=(
+            "stay on the CPU: bridge.to_device(x, 'cpu')",
+            f"compile a kernel for it all the same: pallas_core.compile_for(f, args, '{compile_for}')",
+        ),
     )

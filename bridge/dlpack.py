@@ -8,6 +8,7 @@ side can reach it.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -139,6 +140,26 @@ def to_torch(a: jax.Array, copy: bool | None = None, mutable: bool = False) -> t
         return compat.share_with_torch(a).clone(memory_format=torch.contiguous_format)
     t = compat.share_with_torch(a)
     return t if mutable else read_only(t)
+
+
+def import_for_call(t: torch.Tensor) -> jax.Array:
+    """A tensor as an operand of one jax call, imported the cheapest way; copied without a note where it must be.
+
+    The array must not outlive the call: the tensor may drop its memory afterwards.
+
+    Raises:
+        Diagnostic: as `to_jax`.
+    """
+    if _is_simple(t):
+        return compat.share_with_jax(t)
+    finding = _inspect_tensor(t.detach() if type(t) in _PLAIN else t, None)
+    if finding is not None and finding.how == "refused":
+        raise finding.diagnostic()
+    if finding is not None:
+        source = plain(t).detach().resolve_conj().resolve_neg()
+        t = source.clone(memory_format=torch.contiguous_format)
+    with compat.x64() if BY_TORCH[t.dtype].wide else nullcontext():
+        return compat.share_with_jax(t)
 
 
 def crossing(value: torch.Tensor | jax.Array, copy: bool | None = None) -> Crossing:
