@@ -301,8 +301,8 @@ def _backward(op: _Operator, gradient: Any) -> Callable[..., Any]:
     return backward
 
 
-def _is_float(t: torch.Tensor) -> bool:
-    return t.dtype.is_floating_point or t.dtype.is_complex
+def _is_float(t: torch.Tensor | None) -> bool:
+    return t is not None and (t.dtype.is_floating_point or t.dtype.is_complex)
 
 
 # Batching --------------------------------------------------------------------------------------------------------
