@@ -2,7 +2,8 @@
 
 Input: a described `pallas_call` and a chip. Output: `Budget`: bytes per operand with padding and double buffering, the
 sum, the limit, and a ``vmem-budget`` diagnostic when it can't fit. Law: the estimate is a lower bound (the kernel's own
-temporaries come on top), so a refusal is certain and a pass is not.
+temporaries come on top), so a refusal is certain and a pass is not; only scratch that is never read is counted though
+the compiler drops it.
 """
 
 from __future__ import annotations

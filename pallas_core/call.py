@@ -252,7 +252,7 @@ class PallasFunction:
                     "bad-alias",
                     f"input {source} and output {out} of `{self.name}` are not of one shape and dtype",
                     where=plan.where,
-                    why=f"the input is {given}, the output {shapes.text(self._outs[out])}; an alias is the same memory.",
+                    why=f"input {given}, output {shapes.text(self._outs[out])}; an alias is the same memory.",
                     do="alias arrays of equal shape and dtype; positions count prefetched arguments too",
                 )
         self._check_arity(len(specs))
@@ -321,7 +321,7 @@ class _Plan:
             interpret=interpret,
             name=self.name if self.name.isidentifier() else None,
         )
-        if self.params is not None and interpret is not True:
+        if self.params is not None:
             options["compiler_params"] = self.params
         if self.prefetch:
             options["grid_spec"] = pltpu.PrefetchScalarGridSpec(

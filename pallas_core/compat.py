@@ -15,13 +15,14 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import config as jax_config
+from jax._src import core as jax_core
 from jax._src import source_info_util
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax._src.state import indexing as state_indexing
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from bridge.compat import quiet_cpu_start
+from bridge.compat import cpu_device, quiet_cpu_start
 from bridge.diagnostics import Where
 from bridge.diagnostics.where import is_ours
 
@@ -93,7 +94,7 @@ class Operand:
         blocked: per dimension, whether the index map counts in blocks (False: in elements).
         memory_space: ``"vmem"``, ``"smem"``, ``"any"``, ``"semaphore"`` ...
         buffers: how many copies of a block are held; None when the pipeline decides.
-        index_map: the traced index map, for `grid_points`; None for scratch.
+        index_map: the traced index map, for `index_maps.evaluate`; None for scratch.
     """
 
     kind: str
@@ -308,28 +309,12 @@ def find_primitive(jaxpr: Any, name: str) -> Where | None:
     return next((where for e, where in located(jaxpr) if e.primitive.name == name), None)
 
 
-def evaluate_index_map(index_map: Any, axes: Sequence[np.ndarray]) -> tuple[np.ndarray, ...] | None:
-    """The block indices at many grid points at once, or None when they depend on prefetched data.
-
-    Args:
-        index_map: of an `Operand`.
-        axes: per grid dimension, an int32 array of that coordinate at every point (all of one length).
-    """
-    jaxpr = getattr(index_map, "jaxpr", index_map)
-    if len(jaxpr.invars) != len(axes):
-        used = {id(v) for eqn in equations(jaxpr) for v in eqn.invars}
-        if any(id(v) in used for v in jaxpr.invars[len(axes) :]):
-            return None
-    count = len(axes[0]) if axes else 1
-    env = {id(v): a for v, a in zip(jaxpr.invars, axes)}
-    if all(id(v) in env or hasattr(v, "val") for v in jaxpr.outvars):  # no arithmetic: nothing to run
-        outs = [env[id(v)] if id(v) in env else v.val for v in jaxpr.outvars]
-    else:
-        if len(jaxpr.invars) != len(axes):
-            return None
-        run = jax.jit(jax.vmap(jax.core.jaxpr_as_fun(index_map))) if axes else jax.jit(jax.core.jaxpr_as_fun(index_map))
-        outs = run(*axes)
-    return tuple(np.broadcast_to(np.asarray(o, np.int64), (count,)) for o in outs)
+def evaluate_by_jax(index_map: Any, axes: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """An index map at many grid points, run by jax on the CPU, outside of any trace that is going on."""
+    run = jax_core.jaxpr_as_fun(index_map)
+    with jax.ensure_compile_time_eval(), jax.default_device(cpu_device()):
+        found = jax.jit(jax.vmap(run))(*axes) if axes else jax.jit(run)()
+        return [np.asarray(v) for v in found]
 
 
 def count_flops(jaxpr: Any, times: float = 1.0) -> float:

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from bridge.diagnostics import Diagnostic, Where, error
-from pallas_core import budget, compat
+from pallas_core import budget, compat, index_maps
 from pallas_core.lowering import Program
 from pallas_core.targets.tpu import LANES, REFUSED_DTYPES, REPLACEMENTS, SUBLANES, TpuChip
 
@@ -154,7 +154,7 @@ def check_blocks(call: compat.PallasCall) -> None:
         ):
             continue
         counts = [-(-a // b) for a, b in zip(operand.array_shape, operand.block_shape)]
-        blocks = compat.evaluate_index_map(operand.index_map, axes)
+        blocks = index_maps.evaluate(operand.index_map, axes)
         if blocks is None:
             continue
         for axis, (index, count) in enumerate(zip(blocks, counts)):

@@ -63,7 +63,7 @@ _REASONS = (
         ("make the block's last two dimensions multiples of (8, 128), or equal to the array's",),
     ),
     Reason(
-        r"ScopedVmemOom|[Rr]an out of memory in memory space vmem|Scoped allocation with size|would exceed memory.*vmem",
+        r"ScopedVmemOom|[Rr]an out of memory in memory space vmem|would exceed memory.*vmem",
         "vmem-budget",
         "the kernel does not fit VMEM",
         (

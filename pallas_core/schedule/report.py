@@ -87,8 +87,8 @@ class Report:
     vmem_bytes: int | None
     spills: int
     flops: float | None
-    compile_s: float
-    kernels: tuple[Kernel, ...] = field(repr=False)
+    compile_s: float = field(compare=False)
+    kernels: tuple[Kernel, ...] = field(default=(), repr=False)
     caveat: str = field(default="", repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,8 +164,8 @@ def caveat(chip: TpuChip, kernels: tuple[Kernel, ...]) -> str:
     text = (
         "Static figures from the compiler's own schedule: one bundle a cycle, full HBM bandwidth, no launch overhead. "
         + (
-            "Compared with published times of matmuls on v5e only (within 4 %, copy latency and 0.1 ms of dispatch fitted "
-            "to them); memory-bound kernels were never compared with hardware."
+            "Compared with published times of matmuls on v5e only (within 4 %, copy latency and 0.1 ms of dispatch "
+            "fitted to them); memory-bound kernels were never compared with hardware."
             if chip.schedule_checked
             else f"Nothing was ever compared with hardware on {chip.name}; only matmuls on v5e were."
         )

@@ -31,7 +31,8 @@ CHIPS = {chip.name: chip for chip in (GpuChip("sm90a"), GpuChip("sm100a", matmul
 #: jax primitives without a Mosaic GPU lowering in any version tried.
 REFUSED_OPS = frozenset(
     "dot_general transpose pad rev dynamic_slice cumsum cumprod cummax sort top_k gather scatter argmax argmin "
-    "reduce_and reduce_or pow floor ceil expm1 log1p cbrt tan sinh asin is_finite erf_inv lgamma population_count".split()
+    "reduce_and reduce_or pow floor ceil expm1 log1p cbrt tan sinh asin is_finite "
+    "erf_inv lgamma population_count".split()
 )
 REFUSED_DTYPES = {name: "Mosaic GPU has no such values" for name in ("float64", "complex64", "complex128")} | {
     "bool": "bool loads and stores don't lower; use int8"
