@@ -6,19 +6,26 @@ Input: public-looking arguments. Output: what the private entry returns. Law: no
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import torch
 import torch._functorch.config as functorch_config
+from jax._src import compiler
+from jax._src.lib import _jax, xla_client
 from torch._logging import getArtifactLogger
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
 
-from bridge.compat import cpu_device, share_with_jax, share_with_torch, x64
+from torch.utils.dlpack import to_dlpack
+
+from bridge.compat import cpu_device, share_with_torch, x64
 
 with warnings.catch_warnings():
     # torch warns about its own deprecated modules while Inductor is imported; nothing of that is the user's.
@@ -29,12 +36,10 @@ with warnings.catch_warnings():
 
 __all__ = [
     "PROMOTION",
-    "compile_executable",
+    "Engine",
     "elementwise_dtypes",
     "front_half",
-    "import_pointer",
     "output_code_log",
-    "share_with_jax",
     "share_with_torch",
     "x64",
 ]
@@ -55,33 +60,90 @@ def front_half(gm: torch.fx.GraphModule, inputs: Sequence[Any], inner_compile: C
         return compile_fx(gm, inputs, inner_compile=inner_compile)
 
 
-def import_pointer(pointer: int, nbytes: int, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]):
-    """A jax array over raw memory that owns nothing.
+class Engine:
+    """A CPU client of our own that runs a program in the calling thread.
 
-    Valid only while the tensor that owns the memory is alive and nobody writes to it: the runtime blocks before it
-    returns, so both hold for the length of a call. `pointer` must be 64-byte aligned (jax copies otherwise), and x64
-    must be on for 64-bit dtypes.
+    jax's client hands every program of some size to another thread, which costs 50 to 80 µs of CPU time a call; a
+    compiled graph waits for its results anyway. Arrays of this client never leave this package. There are two engines,
+    one that uses all cores and one that uses the calling thread only; `Engine.current` follows torch.get_num_threads().
     """
-    storage = torch._C._construct_storage_from_data_pointer(pointer, _cpu, nbytes)
-    return share_with_jax(torch.empty(0, dtype=dtype).set_(storage, 0, shape, strides))
+
+    _lock = threading.Lock()
+    _made: ClassVar[dict[bool, Engine]] = {}
+
+    def __init__(self, serial: bool):
+        self.client = _serial_client() if serial else xla_client.make_cpu_client(asynchronous=False)
+        self.device = self.client.local_devices()[0]
+        self.devices = _jax.DeviceList((self.device,))
+
+    @classmethod
+    def current(cls) -> Engine:
+        """The engine for torch's present number of threads."""
+        serial = torch.get_num_threads() == 1
+        with cls._lock:
+            if serial not in cls._made:
+                if not cls._made:
+                    # glibc gives freed blocks back to the kernel until a larger block has been freed once; after that
+                    # the buffers of a call are recycled instead of being faulted in again, page by page.
+                    del_me = torch.empty(31 << 20, dtype=torch.uint8)
+                    del del_me
+                cls._made[serial] = cls(serial)
+            return cls._made[serial]
+
+    def share(self, t: torch.Tensor) -> jax.Array:
+        """Import a dense, aligned CPU tensor without a copy; the array keeps the tensor's memory alive."""
+        return _jax.dlpack_managed_tensor_to_buffer(to_dlpack(t), self.device, None)
+
+    def share_pointer(
+        self, pointer: int, nbytes: int, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> jax.Array:
+        """An array over raw memory that owns nothing.
+
+        Valid only while the tensor that owns the memory is alive and nobody writes to it: programs run in the calling
+        thread, so both hold for the length of a call. `pointer` must be 64-byte aligned (jax copies otherwise).
+        """
+        storage = torch._C._construct_storage_from_data_pointer(pointer, _cpu, nbytes)
+        return self.share(torch.empty(0, dtype=dtype).set_(storage, 0, shape, strides))
+
+    def compile(self, fn: Callable[..., Any], avals: Sequence[jax.ShapeDtypeStruct]) -> Callable[[list[Any]], Any]:
+        """Compile `fn` ahead of time; the result takes a list of arrays and returns a list of arrays.
+
+        `xla_allow_excess_precision` is off, because a bf16 chain must round after every operator, as eager does.
+        """
+        with x64(), jax.default_device(cpu_device()):
+            lowered = jax.jit(fn, keep_unused=True).trace(*avals).lower(lowering_platforms=("cpu",))
+            module = lowered.compiler_ir("stablehlo")
+        options = compiler.get_compile_options(
+            num_replicas=1, num_partitions=1, env_options_overrides={"xla_allow_excess_precision": False}
+        )
+        execute = self.client.compile_and_load(module, self.devices, options).execute_sharded
+
+        def call(arrays: list[Any]) -> list[Any]:
+            return [shards[0] for shards in execute(arrays).disassemble_into_single_device_arrays()]
+
+        return call
 
 
-def compile_executable(fn: Callable[..., Any], avals: Sequence[jax.ShapeDtypeStruct]) -> Callable[[list[Any]], Any]:
-    """Compile `fn` ahead of time for the CPU; the result takes a list of arrays and returns a list of arrays.
+def _serial_client() -> Any:
+    """A client whose programs are compiled for one thread: it sees one core while it is made, in a thread of its own."""
+    made: list[Any] = []
 
-    The loaded executable is called directly: no cache key, no dependence on the caller's jax configuration.
-    `xla_allow_excess_precision` is off, because a bf16 chain must round after every operator, as eager does.
-    """
-    with x64(), jax.default_device(cpu_device()):
-        lowered = jax.jit(fn, keep_unused=True).lower(*avals)
-        compiled = lowered.compile(compiler_options={"xla_allow_excess_precision": False})
-    executable = compiled._executable.xla_executable
-    execute = executable.execute_sharded
+    def make() -> None:
+        cores = os.sched_getaffinity(0)
+        before = set(os.listdir("/proc/self/task"))
+        os.sched_setaffinity(0, {min(cores)})
+        made.append(xla_client.make_cpu_client(asynchronous=False))
+        for task in set(os.listdir("/proc/self/task")) - before:
+            # Its threads are not to stay on that one core.
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(task), cores)
 
-    def call(arrays: list[Any]) -> list[Any]:
-        return [shards[0] for shards in execute(arrays).disassemble_into_single_device_arrays()]
-
-    return call
+    if not hasattr(os, "sched_setaffinity"):
+        return xla_client.make_cpu_client(asynchronous=False)
+    worker = threading.Thread(target=make)
+    worker.start()
+    worker.join()
+    return made[0] if made else xla_client.make_cpu_client(asynchronous=False)
 
 
 def output_code_log() -> logging.Logger:

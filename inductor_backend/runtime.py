@@ -16,7 +16,7 @@ import jax
 import torch
 from torch.fx import Node
 
-from inductor_backend.compat import compile_executable, import_pointer, share_with_jax, share_with_torch, x64
+from inductor_backend.compat import Engine, share_with_torch
 from inductor_backend.emit import Value, emit_segment, namespace, np_bytes
 from inductor_backend.fallback import aten_call, emitted
 from inductor_backend.graph import Graph, Spec, flat, is_mutable, name_of, view_base
@@ -34,8 +34,8 @@ class Slot:
     address, and are seen. Unaligned memory is copied on every call, because jax would copy it at import.
     """
 
-    def __init__(self, spec: Spec):
-        self.spec = spec
+    def __init__(self, spec: Spec, engine: Engine):
+        self.spec, self.engine = spec, engine
         self.nbytes = np_bytes(spec)
         order = spec.order()
         self.shape = spec.shape if order is None else tuple(spec.shape[d] for d in order)
@@ -48,17 +48,15 @@ class Slot:
         """(the array, whatever must stay alive while it is read)."""
         if self.nbytes == 0:
             if self.empty is None:
-                with x64():
-                    self.empty = jax.numpy.zeros(self.shape, DTYPES[self.spec.dtype])
+                block = torch.zeros(_ALIGNMENT, dtype=torch.uint8).view(self.spec.dtype)
+                self.empty = self.engine.share(block.as_strided(self.shape, self.strides))
             return self.empty, None
         if self.order is None or pointer % _ALIGNMENT:
             dense = torch.empty_strided(self.shape, self.strides, dtype=self.spec.dtype)
             source = t if self.order is None else t.permute(self.order)
             dense.copy_(source)
-            with x64():
-                return share_with_jax(dense), dense
-        with x64():
-            array = import_pointer(pointer, self.nbytes, self.spec.dtype, self.shape, self.strides)
+            return self.engine.share(dense), dense
+        array = self.engine.share_pointer(pointer, self.nbytes, self.spec.dtype, self.shape, self.strides)
         if array.unsafe_buffer_pointer() != pointer:
             return array, None
         if len(self.cache) >= _CACHE_LIMIT:
@@ -136,6 +134,7 @@ class Assembly:
 
     def __init__(self, plan: Graph, gm: torch.fx.GraphModule, regions: Callable[..., list[list[Node]]]):
         self.plan, self.gm, self.regions = plan, gm, regions
+        self.engine = Engine.current()
         self.sources: list[Any] = []
         self.scope: dict[str, Any] = {"exp": share_with_torch, "restride": restride}
         self.lines: list[str] = []
@@ -156,7 +155,7 @@ class Assembly:
         if node in self.arrays:
             return self.arrays[node]
         spec, t = self.plan.specs[node], self.tensors[node]
-        slot = Slot(spec)
+        slot = Slot(spec, self.engine)
         slot_name, cache = self.bind("slot", slot), self.bind("cache", slot.cache)
         if node not in self.checked:
             self.checked.add(node)
@@ -198,7 +197,7 @@ class Assembly:
         emitted[filename] = source.lines
         self.sources.append(source)
         avals = [_aval(v.spec) for v in values]
-        call = self.bind("segment", compile_executable(fn, avals))
+        call = self.bind("segment", self.engine.compile(fn, avals))
         names = [self.array(d) for d in operands]
         results = [f"j_{n.name}" for n in wanted]
         self.lines.append(f"[{', '.join(results)}] = {call}([{', '.join(names)}])")
