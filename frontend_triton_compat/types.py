@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class dtype:  # noqa: N801 - Triton's own name: users write ``tl.dtype``
+class dtype:
     """An element type, e.g. ``tl.float32`` is ``dtype("fp32")``."""
 
     name: str
@@ -161,7 +161,7 @@ def from_numpy_name(name: str) -> dtype:
 
 
 @dataclass(frozen=True)
-class pointer_type:  # noqa: N801 - Triton's own name
+class pointer_type:
     """A pointer to elements of one dtype."""
 
     element_ty: dtype

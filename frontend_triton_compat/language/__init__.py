@@ -76,6 +76,9 @@ from frontend_triton_compat.language.memory import (
     store,
     store_tensor_descriptor,
 )
+from frontend_triton_compat.language.operators import add as _add
+from frontend_triton_compat.language.operators import mul as _mul
+from frontend_triton_compat.language.operators import sub as _sub
 from frontend_triton_compat.language.random import (
     pair_uniform_to_normal,
     philox,
@@ -126,9 +129,6 @@ from frontend_triton_compat.language.tensor import block_type, tensor
 from frontend_triton_compat.language.unsupported import UNSUPPORTED as _UNSUPPORTED
 from frontend_triton_compat.language.unsupported import unsupported as _unsupported
 from frontend_triton_compat.types import dtype, pointer_type
-from frontend_triton_compat.language.operators import add as _add
-from frontend_triton_compat.language.operators import mul as _mul
-from frontend_triton_compat.language.operators import sub as _sub
 
 TRITON_MAX_TENSOR_NUMEL = 1048576
 void = dtype("void")

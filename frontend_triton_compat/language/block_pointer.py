@@ -102,7 +102,9 @@ class BlockPointer:
             )
         element = self.base.dtype.element_ty
         if padding == "nan" and element.is_int():
-            raise fail("memory-access", f'padding_option="nan" for {element}', why="integers have no NaN", do='use "zero"')
+            raise fail(
+                "memory-access", f'padding_option="nan" for {element}', why="integers have no NaN", do='use "zero"'
+            )
         checks = unwrap(boundary_check)
         checks = tuple(checks) if isinstance(checks, (list, tuple)) else (checks,)
         rank = len(self.block_shape)
@@ -137,7 +139,7 @@ class BlockPointer:
 
 
 @dataclass(frozen=True)
-class tensor_descriptor:  # noqa: N801 - Triton's own name
+class tensor_descriptor:
     """What `tl.make_tensor_descriptor` gives: blocks of it are loaded and stored with bounds checked."""
 
     base: tensor
@@ -159,7 +161,9 @@ class tensor_descriptor:  # noqa: N801 - Triton's own name
     def load(self, offsets: Any) -> tensor:
         """The block at `offsets`; elements outside of the tensor are padding."""
         every = tuple(range(len(unwrap(self.block_shape))))
-        return self._load(self._block(offsets), boundary_check=every, padding_option=unwrap(self.padding_option) or "zero")
+        return self._load(
+            self._block(offsets), boundary_check=every, padding_option=unwrap(self.padding_option) or "zero"
+        )
 
     def store(self, offsets: Any, value: Any) -> None:
         """Write the block at `offsets`; elements outside of the tensor are dropped."""

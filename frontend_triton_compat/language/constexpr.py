@@ -25,7 +25,7 @@ def unwrap(value: Any) -> Any:
     return value
 
 
-class constexpr:  # noqa: N801 - Triton's own name
+class constexpr:
     """A value known when the kernel is translated; also the annotation that marks such parameters."""
 
     def __init__(self, value: Any):

@@ -19,7 +19,7 @@ from frontend_triton_compat.language.semantic import emit, to_tensor
 from frontend_triton_compat.language.tensor import tensor
 
 
-class range:  # noqa: A001, N801 - Triton's own name
+class range:
     """A loop over run-time integers, with hints for the compiler that are kept but change nothing.
 
     Attributes:
@@ -43,13 +43,15 @@ class range:  # noqa: A001, N801 - Triton's own name
         )
 
 
-class static_range:  # noqa: N801 - Triton's own name
+class static_range:
     """A loop that is unrolled while the kernel is translated; its bounds are constexprs."""
 
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None):
         start, end = (0, arg1) if arg2 is None else (arg1, arg2)
         names = ("the start", "the end", "the step")
-        parts = [static_int(v, f"{n} of static_range") for v, n in zip((start, end, 1 if step is None else step), names)]
+        parts = [
+            static_int(v, f"{n} of static_range") for v, n in zip((start, end, 1 if step is None else step), names)
+        ]
         self.values = builtins.range(*parts)
 
     def __iter__(self) -> Any:
@@ -57,29 +59,29 @@ class static_range:  # noqa: N801 - Triton's own name
 
 
 @dataclass
-class condition:  # noqa: N801 - Triton's own name
+class condition:
     """The condition of a `while` loop with a compiler hint."""
 
     condition: Any
     disable_licm: Any = field(default=False)
 
 
-def _same(input: Any, *ignored: Any) -> Any:  # noqa: A002
+def _same(input: Any, *ignored: Any) -> Any:
     current("a hint of triton.language")
     return input
 
 
-def multiple_of(input: Any, values: Any) -> Any:  # noqa: A002
+def multiple_of(input: Any, values: Any) -> Any:
     """Hint: the values are multiples of `values`. Changes nothing."""
     return _same(input, values)
 
 
-def max_contiguous(input: Any, values: Any) -> Any:  # noqa: A002
+def max_contiguous(input: Any, values: Any) -> Any:
     """Hint: runs of `values` elements are consecutive. Changes nothing."""
     return _same(input, values)
 
 
-def max_constancy(input: Any, values: Any) -> Any:  # noqa: A002
+def max_constancy(input: Any, values: Any) -> Any:
     """Hint: runs of `values` elements are equal. Changes nothing."""
     return _same(input, values)
 
@@ -120,7 +122,7 @@ def static_print(*values: Any, sep: str = " ", end: str = "\n", file: Any = None
     print(*(unwrap(v) for v in values), sep=sep, end=end, file=file or sys.stdout, flush=flush)
 
 
-def device_print(prefix: Any, *args: Any, hex: Any = False) -> None:  # noqa: A002
+def device_print(prefix: Any, *args: Any, hex: Any = False) -> None:
     """Print when the kernel runs."""
     current("tl.device_print")
     emit("print_", [to_tensor(a) for a in args], [], prefix=str(unwrap(prefix)), hex=bool(unwrap(hex)))
@@ -133,5 +135,3 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
     if value.const is True:
         return
     emit("assert_", [value], [], message=str(unwrap(msg)))
-
-

@@ -83,7 +83,12 @@ def arange(start: Any, end: Any) -> tensor:
             do=f"use {1 << count.bit_length()} elements and mask those beyond: tl.arange(0, B) < {count}",
         )
     if not (-(2**31) <= low and high <= 2**31):
-        raise fail("block-shape", f"arange({low}, {high})", why="arange gives int32", do="add a tl.int64 offset to a small arange")
+        raise fail(
+            "block-shape",
+            f"arange({low}, {high})",
+            why="arange gives int32",
+            do="add a tl.int64 offset to a small arange",
+        )
     return emit("arange", [], [TileType(INT32, (count,))], start=low, end=high)[0]
 
 
@@ -135,7 +140,7 @@ def zeros(shape: Any, dtype: Any) -> tensor:
     return full(shape, 0, dtype)
 
 
-def zeros_like(input: Any) -> tensor:  # noqa: A002 - Triton's own name
+def zeros_like(input: Any) -> tensor:
     """Zeros with the shape and type of a tile."""
     x = to_tensor(input)
     return broadcast_to(constant(0, x.dtype), x.shape)
@@ -161,7 +166,7 @@ def num_programs(axis: Any) -> tensor:
     return constant(ctx.grid[axis], INT32, name=f"num_programs({axis})", literal=False)
 
 
-def cast_(input: Any, dtype: Any, fp_downcast_rounding: Any = None, bitcast: Any = False) -> tensor:  # noqa: A002
+def cast_(input: Any, dtype: Any, fp_downcast_rounding: Any = None, bitcast: Any = False) -> tensor:
     """`input` in another type; `bitcast` keeps the bits instead of the value."""
     from frontend_triton_compat.language import semantic
 

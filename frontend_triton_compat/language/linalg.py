@@ -22,7 +22,12 @@ _OPERANDS = ("int8", "uint8", "fp16", "bf16", "fp32", "fp64")
 def _result_type(t: dtype, out: dtype) -> dtype:
     if t.is_int():
         if t != INT8:
-            raise fail("operand-type", f"dot of {t}", why="Triton multiplies int8 tiles only", do="cast to tl.int8 or tl.float16")
+            raise fail(
+                "operand-type",
+                f"dot of {t}",
+                why="Triton multiplies int8 tiles only",
+                do="cast to tl.int8 or tl.float16",
+            )
         return INT32
     if str(out) == "bf16":
         raise fail(
@@ -37,7 +42,7 @@ def _result_type(t: dtype, out: dtype) -> dtype:
 
 
 def dot(
-    input: Any,  # noqa: A002
+    input: Any,
     other: Any,
     acc: Any = None,
     input_precision: Any = None,

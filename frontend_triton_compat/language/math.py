@@ -67,7 +67,7 @@ def tanh(x: Operand) -> tensor:
     return map_("tanh", float_operand(x, "tanh"))
 
 
-def abs(x: Operand) -> tensor:  # noqa: A001 - Triton's own name
+def abs(x: Operand) -> tensor:
     """Absolute value of every element."""
     current("tl.abs")
     x = to_tensor(x)
@@ -161,7 +161,7 @@ def minimum(x: Operand, y: Operand, propagate_nan: Any = PropagateNan.NONE) -> t
     return _extreme("min", x, y, propagate_nan)
 
 
-def clamp(x: Operand, min: Operand, max: Operand, propagate_nan: Any = PropagateNan.NONE) -> tensor:  # noqa: A002
+def clamp(x: Operand, min: Operand, max: Operand, propagate_nan: Any = PropagateNan.NONE) -> tensor:
     """`x` limited to ``[min, max]``; floats only."""
     current("tl.clamp")
     low, high = binary_operands(min, max, "clamp")
@@ -214,5 +214,3 @@ def swizzle2d(i: Operand, j: Operand, size_i: Operand, size_j: Operand, size_g: 
     height = minimum(o.sub(size_i, first), size_g)
     inside = o.mod(flat, per_group)
     return o.add(first, o.mod(inside, height)), o.floordiv(inside, height)
-
-

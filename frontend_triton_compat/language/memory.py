@@ -196,7 +196,9 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
     return emit("atomic", [p, expected, v], [v.handle.type], fn="cas", has_mask=False)[0]
 
 
-def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any = None) -> BlockPointer:
+def make_block_ptr(
+    base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any = None
+) -> BlockPointer:
     """A pointer to a block of a tensor that knows the tensor's shape, strides and the block's offsets."""
     current("tl.make_block_ptr")
     return BlockPointer.make(_pointer(base, "make_block_ptr"), shape, strides, offsets, block_shape)
@@ -220,7 +222,9 @@ def make_tensor_descriptor(
 ) -> tensor_descriptor:
     """A description of a tensor in memory whose blocks are loaded and stored with all bounds checked."""
     current("tl.make_tensor_descriptor")
-    return tensor_descriptor(_pointer(base, "make_tensor_descriptor"), shape, strides, block_shape, padding_option, load, store)
+    return tensor_descriptor(
+        _pointer(base, "make_tensor_descriptor"), shape, strides, block_shape, padding_option, load, store
+    )
 
 
 def load_tensor_descriptor(desc: Any, offsets: Any) -> tensor:

@@ -100,7 +100,9 @@ def neg(x: Operand) -> tensor:
     """Negation."""
     x = to_tensor(x)
     if is_pointer(x):
-        raise fail("operand-type", "negation of a pointer", why="a pointer has no sign", do="subtract an integer offset")
+        raise fail(
+            "operand-type", "negation of a pointer", why="a pointer has no sign", do="subtract an integer offset"
+        )
     return map_("neg", cast(x, INT32) if x.dtype.is_bool() else x)
 
 
@@ -140,7 +142,9 @@ def shl(x: Operand, y: Operand) -> tensor:
 
 def shr(x: Operand, y: Operand) -> tensor:
     """Shift to the right: arithmetic when the left operand is signed."""
-    signed = to_tensor(x).dtype.is_int_signed() if not isinstance(unwrap(x), int) else to_tensor(y).dtype.is_int_signed()
+    signed = (
+        to_tensor(x).dtype.is_int_signed() if not isinstance(unwrap(x), int) else to_tensor(y).dtype.is_int_signed()
+    )
     a, b = _bits(x, y, ">>")
     t = a.dtype
     if t.is_int_signed() == signed or t.is_bool():

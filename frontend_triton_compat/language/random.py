@@ -47,7 +47,12 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: Any = 10) ->
     words = [to_tensor(c) for c in (c0, c1, c2, c3)]
     width = words[0].dtype.primitive_bitwidth
     if width not in (32, 64):
-        raise fail("operand-type", f"counters of type {words[0].dtype}", why="Philox counts in 32 or 64 bits", do="cast to tl.uint32")
+        raise fail(
+            "operand-type",
+            f"counters of type {words[0].dtype}",
+            why="Philox counts in 32 or 64 bits",
+            do="cast to tl.uint32",
+        )
     t = UINT32 if width == 32 else UINT64
     if width == 32:
         low = cast(o.and_(seed, 0xFFFFFFFF), UINT32)

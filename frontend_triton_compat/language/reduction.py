@@ -6,7 +6,6 @@ keeps its operand's type (argmax and argmin give int32); a user's combine functi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from frontend_triton_compat.language import math as tl_math
@@ -59,7 +58,7 @@ def _sum_type(t: dtype, asked: Any) -> dtype:
     return t
 
 
-def sum(input: Any, axis: Any = None, keep_dims: Any = False, dtype: Any = None) -> tensor:  # noqa: A001, A002
+def sum(input: Any, axis: Any = None, keep_dims: Any = False, dtype: Any = None) -> tensor:
     """Sum over an axis, or of everything; small integers are summed in 32 bits."""
     x = _tile(input, "sum")
     return _reduce("sum", cast(x, _sum_type(x.dtype, dtype)), axis, keep_dims)
@@ -87,8 +86,8 @@ def _arg(fn: str, x: tensor, axis: Any, tie_break_left: Any, keep_dims: Any) -> 
     return _reduce(fn, x, axis, keep_dims, INT32, tie_break_left=bool(unwrap(tie_break_left)))
 
 
-def max(  # noqa: A001
-    input: Any,  # noqa: A002
+def max(
+    input: Any,
     axis: Any = None,
     return_indices: Any = False,
     return_indices_tie_break_left: Any = True,
@@ -98,8 +97,8 @@ def max(  # noqa: A001
     return _extreme("max", input, axis, return_indices, return_indices_tie_break_left, keep_dims)
 
 
-def min(  # noqa: A001
-    input: Any,  # noqa: A002
+def min(
+    input: Any,
     axis: Any = None,
     return_indices: Any = False,
     return_indices_tie_break_left: Any = True,
@@ -109,13 +108,13 @@ def min(  # noqa: A001
     return _extreme("min", input, axis, return_indices, return_indices_tie_break_left, keep_dims)
 
 
-def argmax(input: Any, axis: Any, tie_break_left: Any = True, keep_dims: Any = False) -> tensor:  # noqa: A002
+def argmax(input: Any, axis: Any, tie_break_left: Any = True, keep_dims: Any = False) -> tensor:
     """Index of the largest element over an axis, int32."""
     x = _tile(input, "argmax")
     return _arg("argmax", cast(x, FP32) if x.dtype == BF16 else x, axis, tie_break_left, keep_dims)
 
 
-def argmin(input: Any, axis: Any, tie_break_left: Any = True, keep_dims: Any = False) -> tensor:  # noqa: A002
+def argmin(input: Any, axis: Any, tie_break_left: Any = True, keep_dims: Any = False) -> tensor:
     """Index of the smallest element over an axis, int32."""
     x = _tile(input, "argmin")
     return _arg("argmin", cast(x, FP32) if x.dtype == BF16 else x, axis, tie_break_left, keep_dims)
@@ -123,16 +122,18 @@ def argmin(input: Any, axis: Any, tie_break_left: Any = True, keep_dims: Any = F
 
 def _integers(x: tensor, what: str) -> tensor:
     if not x.dtype.is_int():
-        raise fail("operand-type", f"{what} of {x.dtype}", why="it works on bits", do="bitcast to an integer type first")
+        raise fail(
+            "operand-type", f"{what} of {x.dtype}", why="it works on bits", do="bitcast to an integer type first"
+        )
     return x
 
 
-def xor_sum(input: Any, axis: Any = None, keep_dims: Any = False) -> tensor:  # noqa: A002
+def xor_sum(input: Any, axis: Any = None, keep_dims: Any = False) -> tensor:
     """Exclusive or of the elements over an axis."""
     return _reduce("xor_sum", _integers(_tile(input, "xor_sum"), "xor_sum"), axis, keep_dims)
 
 
-def reduce_or(input: Any, axis: Any = None, keep_dims: Any = False) -> tensor:  # noqa: A002
+def reduce_or(input: Any, axis: Any = None, keep_dims: Any = False) -> tensor:
     """Bitwise or of the elements over an axis."""
     return _reduce("or_sum", _integers(_tile(input, "reduce_or"), "reduce_or"), axis, keep_dims)
 
@@ -145,14 +146,14 @@ def _scan(fn: str, x: tensor, axis: Any, reverse: Any) -> tensor:
     return emit("scan", [x], [x.handle.type], fn=fn, axis=axis, reverse=bool(unwrap(reverse)))[0]
 
 
-def cumsum(input: Any, axis: Any = 0, reverse: Any = False, dtype: Any = None) -> tensor:  # noqa: A002
+def cumsum(input: Any, axis: Any = 0, reverse: Any = False, dtype: Any = None) -> tensor:
     """Running sum along an axis; small integers in 32 bits."""
     x = _tile(input, "cumsum")
     x = cast(x, FP32) if x.dtype == BF16 else x
     return _scan("cumsum", cast(x, _sum_type(x.dtype, dtype)), axis, reverse)
 
 
-def cumprod(input: Any, axis: Any = 0, reverse: Any = False) -> tensor:  # noqa: A002
+def cumprod(input: Any, axis: Any = 0, reverse: Any = False) -> tensor:
     """Running product along an axis."""
     x = _tile(input, "cumprod")
     return _scan("cumprod", cast(x, FP32) if x.dtype == BF16 else x, axis, reverse)
@@ -189,7 +190,7 @@ def _halves(x: tensor, axis: int) -> tuple[tensor, tensor]:
     return shaping.split(shaping.permute(pairs, *order))
 
 
-def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False) -> Any:  # noqa: A002
+def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False) -> Any:
     """Reduce one tile or several at once with the kernel author's own associative function."""
     tiles = _tiles(input, "reduce")
     shape = tiles[0].shape
@@ -213,7 +214,7 @@ def _reshaped(x: tensor, shape: tuple[int, ...]) -> tensor:
     return x if x.shape == shape else shaping.reshape(x, *shape)
 
 
-def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = False) -> Any:  # noqa: A002
+def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = False) -> Any:
     """Running combination along an axis with the kernel author's own associative function."""
     tiles = _tiles(input, "associative_scan")
     d = normal_axis(axis, len(tiles[0].shape), "associative_scan")
@@ -253,5 +254,3 @@ def softmax(x: Any, dim: Any = None, keep_dims: Any = False, ieee_rounding: Any 
     z = operators.sub(x, max(x, axis, keep_dims=keep))
     e = tl_math.exp(z)
     return tl_math.fdiv(e, sum(e, axis, keep_dims=keep))
-
-

@@ -57,8 +57,17 @@ register(
     Row("mul", "binary", "{0} * {1}", doc="product; integers wrap"),
     Row("truediv", "binary", "{0} / {1}", accepts="float", doc="quotient of floats"),
     Row("idiv", "binary", "lax.div({0}, {1})", accepts="int", reference=_c_div, doc="quotient rounded towards zero"),
-    Row("imod", "binary", "lax.rem({0}, {1})", accepts="int", reference=_c_mod, doc="remainder with the dividend's sign"),
-    Row("fmod", "binary", "lax.rem({0}, {1})", accepts="float", reference=np.fmod, doc="remainder of floats, as C's fmod"),
+    Row(
+        "imod", "binary", "lax.rem({0}, {1})", accepts="int", reference=_c_mod, doc="remainder with the dividend's sign"
+    ),
+    Row(
+        "fmod",
+        "binary",
+        "lax.rem({0}, {1})",
+        accepts="float",
+        reference=np.fmod,
+        doc="remainder of floats, as C's fmod",
+    ),
     Row("min", "binary", "jnp.minimum({0}, {1})", accepts="int", doc="smaller of two integers"),
     Row("max", "binary", "jnp.maximum({0}, {1})", accepts="int", doc="larger of two integers"),
     Row("minimum", "binary", "jnp.fmin({0}, {1})", accepts="float", doc="smaller of two floats, NaN ignored"),

@@ -47,7 +47,9 @@ def _clz(x: Any) -> Any:
 
 
 def _unary(name: str, code: str, reference: Any, domain: tuple[float, float] = (-4.0, 4.0), doc: str = "") -> Row:
-    return Row(name, "unary", code, accepts="float", reference=reference, domain=domain, doc=doc or f"{name} of a float")
+    return Row(
+        name, "unary", code, accepts="float", reference=reference, domain=domain, doc=doc or f"{name} of a float"
+    )
 
 
 def _test(name: str, code: str, reference: Any, doc: str) -> Row:
@@ -94,9 +96,24 @@ register(
     ),
     Row("abs", "unary", "jnp.abs({0})", accepts="number", doc="absolute value"),
     Row("atan2", "binary", "jnp.arctan2({0}, {1})", accepts="float", reference=np.arctan2, doc="angle of (x, y)"),
-    Row("pow", "binary", "jnp.power({0}, {1})", accepts="float", reference=np.power, domain=(0.1, 3.0), doc="power of floats"),
+    Row(
+        "pow",
+        "binary",
+        "jnp.power({0}, {1})",
+        accepts="float",
+        reference=np.power,
+        domain=(0.1, 3.0),
+        doc="power of floats",
+    ),
     Row("hypot", "binary", "jnp.hypot({0}, {1})", accepts="float", reference=np.hypot, doc="length of (x, y)"),
-    Row("copysign", "binary", "jnp.copysign({0}, {1})", accepts="float", reference=np.copysign, doc="x with the sign of y"),
+    Row(
+        "copysign",
+        "binary",
+        "jnp.copysign({0}, {1})",
+        accepts="float",
+        reference=np.copysign,
+        doc="x with the sign of y",
+    ),
     _test("isnan", "jnp.isnan({0})", np.isnan, "whether x is NaN"),
     _test("isinf", "jnp.isinf({0})", np.isinf, "whether x is infinite"),
     _test("isfinite", "jnp.isfinite({0})", np.isfinite, "whether x is finite"),
@@ -110,5 +127,13 @@ register(
         reference=_popc,
         doc="number of bits set",
     ),
-    Row("clz", "unary", "lax.clz({0}).astype(jnp.int32)", accepts="int", result="int32", reference=_clz, doc="leading zeros"),
+    Row(
+        "clz",
+        "unary",
+        "lax.clz({0}).astype(jnp.int32)",
+        accepts="int",
+        result="int32",
+        reference=_clz,
+        doc="leading zeros",
+    ),
 )

@@ -157,8 +157,20 @@ register(
         reference=_scan(lambda x, axis: np.cumprod(x, axis, dtype=x.dtype)),
         doc="running product",
     ),
-    Row("cummax", "scan", "lax.cummax({0}, {axis}, {reverse})", reference=_scan(np.maximum.accumulate), doc="running maximum"),
-    Row("cummin", "scan", "lax.cummin({0}, {axis}, {reverse})", reference=_scan(np.minimum.accumulate), doc="running minimum"),
+    Row(
+        "cummax",
+        "scan",
+        "lax.cummax({0}, {axis}, {reverse})",
+        reference=_scan(np.maximum.accumulate),
+        doc="running maximum",
+    ),
+    Row(
+        "cummin",
+        "scan",
+        "lax.cummin({0}, {axis}, {reverse})",
+        reference=_scan(np.minimum.accumulate),
+        doc="running minimum",
+    ),
     Row(
         "join",
         "call",
@@ -180,7 +192,13 @@ register(
         reference=lambda a, b, axis: np.concatenate([a, b], axis=axis),
         doc="two tiles one after the other",
     ),
-    Row("flip", "call", "jnp.flip({0}, {axis})", reference=lambda a, axis: np.flip(a, axis), doc="elements in reverse order"),
+    Row(
+        "flip",
+        "call",
+        "jnp.flip({0}, {axis})",
+        reference=lambda a, axis: np.flip(a, axis),
+        doc="elements in reverse order",
+    ),
     Row(
         "sort",
         "call",

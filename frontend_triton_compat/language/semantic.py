@@ -62,7 +62,12 @@ def literal_type(x: Any) -> dtype:
     if isinstance(x, bool):
         return INT1
     if isinstance(x, int):
-        for t, low, high in ((INT32, -(2**31), 2**31), (UINT32, 2**31, 2**32), (INT64, -(2**63), 2**63), (UINT64, 2**63, 2**64)):
+        for t, low, high in (
+            (INT32, -(2**31), 2**31),
+            (UINT32, 2**31, 2**32),
+            (INT64, -(2**63), 2**63),
+            (UINT64, 2**63, 2**64),
+        ):
             if low <= x < high:
                 return t
         raise fail(

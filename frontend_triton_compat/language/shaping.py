@@ -40,7 +40,7 @@ def normal_axis(axis: Any, rank: int, what: str) -> int:
     return axis % rank
 
 
-def reshape(input: Any, *shape: Any, can_reorder: Any = False) -> tensor:  # noqa: A002
+def reshape(input: Any, *shape: Any, can_reorder: Any = False) -> tensor:
     """The same elements in another shape, in row-major order."""
     current("tl.reshape")
     x = to_tensor(input)
@@ -60,7 +60,7 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False) -> tensor:  # noq
     return emit("reshape", [x], [target])[0]
 
 
-def view(input: Any, *shape: Any) -> tensor:  # noqa: A002
+def view(input: Any, *shape: Any) -> tensor:
     """Another name of `reshape` (Triton leaves the order of the elements open)."""
     return reshape(input, *shape, can_reorder=True)
 
@@ -70,7 +70,7 @@ def ravel(x: Any, can_reorder: Any = False) -> tensor:
     return reshape(x, to_tensor(x).numel)
 
 
-def expand_dims(input: Any, axis: Any) -> tensor:  # noqa: A002
+def expand_dims(input: Any, axis: Any) -> tensor:
     """New dimensions of size 1 at one axis or several."""
     current("tl.expand_dims")
     x = to_tensor(input)
@@ -81,19 +81,19 @@ def expand_dims(input: Any, axis: Any) -> tensor:  # noqa: A002
     return x
 
 
-def broadcast_to(input: Any, *shape: Any) -> tensor:  # noqa: A002
+def broadcast_to(input: Any, *shape: Any) -> tensor:
     """A tile grown to a shape: dimensions of size 1 repeat."""
     current("tl.broadcast_to")
     return semantic.broadcast_to(to_tensor(input), static_shape(_dims(shape), "the new shape"))
 
 
-def broadcast(input: Any, other: Any) -> tuple[tensor, tensor]:  # noqa: A002
+def broadcast(input: Any, other: Any) -> tuple[tensor, tensor]:
     """Both tiles in their common shape."""
     current("tl.broadcast")
     return semantic.broadcast(to_tensor(input), to_tensor(other))
 
 
-def permute(input: Any, *dims: Any) -> tensor:  # noqa: A002
+def permute(input: Any, *dims: Any) -> tensor:
     """The dimensions in another order."""
     current("tl.permute")
     x = to_tensor(input)
@@ -111,7 +111,7 @@ def permute(input: Any, *dims: Any) -> tensor:  # noqa: A002
     return emit("trans", [x], [TileType(x.dtype, tuple(x.shape[d] for d in perm))], perm=perm)[0]
 
 
-def trans(input: Any, *dims: Any) -> tensor:  # noqa: A002
+def trans(input: Any, *dims: Any) -> tensor:
     """The last two dimensions swapped, or the dimensions in the given order."""
     current("tl.trans")
     x = to_tensor(input)
@@ -144,7 +144,9 @@ def join(a: Any, b: Any) -> tensor:
 
 def _same_type(a: tensor, b: tensor, what: str) -> None:
     if a.dtype != b.dtype:
-        raise fail("operand-type", f"{what} of {a.dtype} and {b.dtype}", why="both must have one type", do="cast one of them")
+        raise fail(
+            "operand-type", f"{what} of {a.dtype} and {b.dtype}", why="both must have one type", do="cast one of them"
+        )
 
 
 def split(a: Any) -> tuple[tensor, tensor]:
@@ -171,11 +173,13 @@ def _only(x: tensor) -> tensor:
     return emit("reshape", [x], [TileType(x.dtype)])[0]
 
 
-def item(input: Any) -> tensor:  # noqa: A002
+def item(input: Any) -> tensor:
     """The scalar in a tile of one element."""
     x = to_tensor(input)
     if x.numel != 1:
-        raise fail("shape-mismatch", f"item of a tile of shape {x.shape}", why="it has several elements", do="reduce it first")
+        raise fail(
+            "shape-mismatch", f"item of a tile of shape {x.shape}", why="it has several elements", do="reduce it first"
+        )
     return _only(x) if x.shape else x
 
 
@@ -187,14 +191,19 @@ def interleave(a: Any, b: Any) -> tensor:
     return reshape(joined, *joined.shape[:-2], 2 * joined.shape[-2])
 
 
-def cat(input: Any, other: Any, can_reorder: Any = False, dim: Any = 0) -> tensor:  # noqa: A002
+def cat(input: Any, other: Any, can_reorder: Any = False, dim: Any = 0) -> tensor:
     """Two tiles one after the other along a dimension."""
     current("tl.cat")
     a, b = to_tensor(input), to_tensor(other)
     _same_type(a, b, "cat")
     axis = normal_axis(dim, len(a.shape), "cat")
     if len(a.shape) != len(b.shape) or any(m != n for i, (m, n) in enumerate(zip(a.shape, b.shape)) if i != axis):
-        raise fail("shape-mismatch", f"cat of {a.shape} and {b.shape}", why="the other dimensions must agree", do="broadcast first")
+        raise fail(
+            "shape-mismatch",
+            f"cat of {a.shape} and {b.shape}",
+            why="the other dimensions must agree",
+            do="broadcast first",
+        )
     shape = list(a.shape)
     shape[axis] += b.shape[axis]
     static_shape(tuple(shape), "the result of cat")
@@ -232,7 +241,7 @@ def sort(x: Any, dim: Any = None, descending: Any = False) -> tensor:
     return emit("call", [x], [x.handle.type], fn="sort", axis=axis, descending=bool(unwrap(descending)))[0]
 
 
-def histogram(input: Any, num_bins: Any, mask: Any = None) -> tensor:  # noqa: A002
+def histogram(input: Any, num_bins: Any, mask: Any = None) -> tensor:
     """How often each of the numbers below `num_bins` occurs in a 1-D integer tile, int32."""
     current("tl.histogram")
     x = to_tensor(input)
@@ -269,9 +278,17 @@ def index(x: tensor, slices: Any) -> tensor:
                 "not-translated",
                 f"the index {s!r} of a tile",
                 why="tiles are indexed with `:` and None only; a tile has no addressable elements",
-                do=("load the part that is needed: tl.load(pointer + i)", "or pick it: tl.sum(tl.where(lane == i, x, 0), 0)"),
+                do=(
+                    "load the part that is needed: tl.load(pointer + i)",
+                    "or pick it: tl.sum(tl.where(lane == i, x, 0), 0)",
+                ),
             )
         axis += 1
     if sum(s is not None for s in slices) > len(x.shape):
-        raise fail("shape-mismatch", f"{len(slices)} indices for a tile of shape {x.shape}", why="there are fewer dimensions", do="drop one")
+        raise fail(
+            "shape-mismatch",
+            f"{len(slices)} indices for a tile of shape {x.shape}",
+            why="there are fewer dimensions",
+            do="drop one",
+        )
     return out

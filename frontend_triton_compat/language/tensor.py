@@ -16,7 +16,7 @@ from frontend_triton_compat.types import TileType, dtype, pointer_type
 
 
 @dataclass(frozen=True)
-class block_type:  # noqa: N801 - Triton's own name
+class block_type:
     """Type of a tile: element type and shape."""
 
     element_ty: Any
@@ -64,7 +64,7 @@ class block_type:  # noqa: N801 - Triton's own name
         return f"{self.element_ty}[{', '.join(map(str, self.shape))}]"
 
 
-class tensor:  # noqa: N801 - Triton's own name
+class tensor:
     """A value of the kernel: a scalar or a tile.
 
     Attributes:

@@ -52,7 +52,12 @@ _BINARY = {
     "sub_rn": "sub",
     "mul_rn": "mul",
 }
-_ROUNDED = {"llrint": ("rint", 64), "llround": ("round", 64), "float2int_rn": ("rint", 32), "float2int_rz": ("trunc", 32)}
+_ROUNDED = {
+    "llrint": ("rint", 64),
+    "llround": ("round", 64),
+    "float2int_rn": ("rint", 32),
+    "float2int_rz": ("trunc", 32),
+}
 
 
 def _floats(x: Any) -> tensor:
@@ -110,7 +115,7 @@ for _name, (_row, _bits) in _ROUNDED.items():
     globals()[_name] = _rounded(_name, _row, _bits)
 
 
-def abs(arg0: Any) -> tensor:  # noqa: A001 - libdevice's own name
+def abs(arg0: Any) -> tensor:
     """Absolute value of every element."""
     return tl_math.abs(arg0)
 
@@ -120,12 +125,12 @@ def fma(arg0: Any, arg1: Any, arg2: Any) -> tensor:
     return tl_math.fma(arg0, arg1, arg2)
 
 
-def max(arg0: Any, arg1: Any) -> tensor:  # noqa: A001 - libdevice's own name
+def max(arg0: Any, arg1: Any) -> tensor:
     """Larger of two tiles; NaN is ignored."""
     return tl_math.maximum(arg0, arg1)
 
 
-def min(arg0: Any, arg1: Any) -> tensor:  # noqa: A001 - libdevice's own name
+def min(arg0: Any, arg1: Any) -> tensor:
     """Smaller of two tiles; NaN is ignored."""
     return tl_math.minimum(arg0, arg1)
 

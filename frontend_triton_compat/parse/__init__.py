@@ -1,0 +1,102 @@
+"""Python source to tile IR: the first step of a kernel's life.
+
+Input: a Python function, its specialised parameters, the grid. Output: an `ir.Kernel`. Law: the syntax tree is
+walked once; Python evaluates what is not a tile value, helpers are inlined, run-time control flow stays structured;
+whatever goes wrong is a diagnostic at the user's expression.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bridge.diagnostics import Where, error
+from frontend_triton_compat import ir
+from frontend_triton_compat.language.constexpr import unwrap
+from frontend_triton_compat.language.context import Context, translating
+from frontend_triton_compat.language.semantic import constant
+from frontend_triton_compat.language.tensor import tensor
+from frontend_triton_compat.parse.calls import jit_target
+from frontend_triton_compat.parse.foreign import ours
+from frontend_triton_compat.parse.frame import stored_names
+from frontend_triton_compat.parse.inline import Function, _run
+from frontend_triton_compat.parse.simplify import simplify
+from frontend_triton_compat.parse.source import read_function
+from frontend_triton_compat.types import FP32, TileType, pointer_type
+
+__all__ = ["parse"]
+
+
+def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int]) -> ir.Kernel:
+    """Translate a kernel for one specialisation.
+
+    Args:
+        fn: the kernel's Python function, or an object whose ``.fn`` leads to it.
+        args: every parameter by name, as the launcher specialised it.
+        grid: number of programs on one to three axes.
+
+    Returns:
+        The kernel's IR.
+
+    Raises:
+        Diagnostic: the kernel has no translation, or its own Python code failed; always with the user's line.
+    """
+    function = fn if inspect.isfunction(fn) else jit_target(fn)
+    if function is None:
+        raise error(
+            "bad-argument",
+            f"{type(fn).__name__} is not a kernel",
+            why="a kernel is a Python function, or an object made from one by @triton.jit",
+            do="decorate a function with @triton.jit",
+        )
+    node, source = read_function(function)
+    where = source.where(node)
+    builder = ir.Builder()
+    sizes = (*(int(g) for g in grid), 1, 1, 1)[:3]
+    ctx = Context(builder, sizes, where, _no_call)
+    names = list(inspect.signature(function).parameters)
+    missing = [n for n in names if n not in args]
+    if missing:
+        raise error(
+            "bad-argument",
+            f"no value for the parameter{'s' if len(missing) > 1 else ''} {', '.join(missing)} of {function.__name__}",
+            where=where,
+            why="a kernel is translated for given arguments",
+            do="pass every argument in the launch: kernel[grid](...)",
+        )
+    params = tuple(args[n] for n in names)
+    frame = Function(ctx, source, function, set(names) | stored_names(node.body))
+    ctx.call = frame.invoke
+    with translating(ctx):
+        for name, param in zip(names, params):
+            frame.env[name] = _argument(param, ctx, _place(source, node, name, where))
+        ctx.where = where
+        _run(frame, node.body, function.__name__)
+    return simplify(ir.Kernel(function.__name__, params, sizes, builder.block, where))
+
+
+def _place(source: Any, node: Any, name: str, default: Where) -> Where:
+    for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+        if arg.arg == name:
+            return source.where(arg)
+    return default
+
+
+def _argument(param: ir.Param, ctx: Context, where: Where) -> Any:
+    """What the kernel's body sees as this parameter."""
+    ctx.where = where
+    if param.kind == "constexpr":
+        return ours(unwrap(param.value))
+    if param.kind == "tuple":
+        return tuple(_argument(p, ctx, where) for p in param.items)
+    if param.kind == "int":
+        return constant(int(param.value), param.type, name=param.name, literal=False)
+    t = TileType(pointer_type(param.type) if param.kind == "pointer" else param.type or FP32)
+    (value,) = ctx.builder.emit("arg", [], [t], where, name=param.name, index=param.index)
+    value.name = param.name
+    return tensor(value)
+
+
+def _no_call(fn: Any, args: Any, kwargs: Any) -> Any:
+    raise AssertionError("the context has no frame yet")
