@@ -1,0 +1,39 @@
+"""Triton's front end on JAX Pallas: ``import frontend_triton_compat as triton``.
+
+Kernels decorated with `jit` become Pallas kernels: on torch tensors they run in place on the CPU, on jax arrays they
+return the new arrays, and `JITFunction.check` asks the TPU's compiler about them without a TPU. What has no meaning
+on a target stops with a `bridge.diagnostics.TranslationError`.
+"""
+
+from frontend_triton_compat import language
+from frontend_triton_compat.autotune import Autotuner, Config, Heuristics, autotune, heuristics, retarget
+from frontend_triton_compat.language.constexpr import constexpr_function
+from frontend_triton_compat.launch import JITFunction, jit
+
+__version__ = "3.7.1"  # the version of Triton's language that this front end follows
+
+
+def cdiv(x: int, y: int) -> int:
+    """Quotient rounded up, of positive numbers."""
+    return (x + y - 1) // y
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least `n` (0 for 0)."""
+    return 1 << (n - 1).bit_length() if n > 0 else 0
+
+
+__all__ = [
+    "Autotuner",
+    "Config",
+    "Heuristics",
+    "JITFunction",
+    "autotune",
+    "cdiv",
+    "constexpr_function",
+    "heuristics",
+    "jit",
+    "language",
+    "next_power_of_2",
+    "retarget",
+]

@@ -1,0 +1,191 @@
+"""Pointer arithmetic to windows: which part of which argument an access touches.
+
+Input: the affine form of an access, in elements from the argument's pointer. Output: a `View` of the argument (its
+memory as a row-major array of some shape) and, per access, a `Window` into the view: per dimension a start and the
+variables that move it. Law: the window addresses exactly the elements of the form; a form that does not divide
+cleanly by the view's strides has no window and is read through computed indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from frontend_triton_compat.affine import Form, Opaque, Var
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a pointer argument points at.
+
+    Attributes:
+        param: the parameter's name.
+        shape, strides: the tensor's, strides in elements.
+        before, after: elements of its storage that exist before and from the pointer on.
+    """
+
+    param: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One dimension of a window: ``start + sum(step * var) + sum(step * run-time value)``, in the view's units."""
+
+    start: int
+    steps: dict[Var, int] = field(default_factory=dict)
+    opaques: dict[Opaque, int] = field(default_factory=dict)
+
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest coordinate (run-time values counted as 0)."""
+        lo = hi = self.start
+        for var, step in self.steps.items():
+            last = step * ((var.count or 1) - 1)
+            lo, hi = lo + min(0, last), hi + max(0, last)
+        return lo, hi
+
+
+@dataclass(frozen=True)
+class Window:
+    """One slice a dimension of the view."""
+
+    slices: tuple[Slice, ...]
+
+
+@dataclass(eq=False)
+class View:
+    """An argument's memory as a row-major array.
+
+    Attributes:
+        memory: the argument.
+        strides: elements between neighbours of every dimension, ending with 1.
+        shape: sizes; the first is as long as the accesses need.
+        origin: element, counted from the pointer, where the view starts.
+        pad: elements of the view that lie before and behind the storage and must be made up.
+    """
+
+    memory: Memory
+    strides: tuple[int, ...]
+    shape: tuple[int, ...]
+    origin: int
+    pad: tuple[int, int]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+
+def divide(form: Form, strides: Sequence[int]) -> Window | None:
+    """Write a form as a window over strides (descending, ending with 1); None where it does not divide cleanly."""
+    starts = [0] * len(strides)
+    rest = form.const
+    for i, stride in enumerate(strides):
+        starts[i], rest = divmod(rest, stride)
+    steps: list[dict[Var, int]] = [{} for _ in strides]
+    opaques: list[dict[Opaque, int]] = [{} for _ in strides]
+    for symbol, c in form.terms.items():
+        i = next(i for i, stride in enumerate(strides) if c % stride == 0)
+        if isinstance(symbol, Var):
+            steps[i][symbol] = c // strides[i]
+        else:
+            opaques[i][symbol] = c // strides[i]
+    slices = [Slice(s, v, o) for s, v, o in zip(starts, steps, opaques)]
+    _carry_up(slices, strides)
+    for i, piece in enumerate(slices[1:], 1):
+        lo, hi = piece.bounds()
+        unknown = piece.opaques or any(v.count is None for v in piece.steps)
+        if unknown or lo < 0 or hi >= strides[i - 1] // strides[i]:
+            return None
+    seen: set[Var] = set()
+    for piece in slices:
+        if seen & set(piece.steps):
+            return None
+        seen |= set(piece.steps)
+    return Window(tuple(slices))
+
+
+def _carry_up(slices: list[Slice], strides: Sequence[int]) -> None:
+    """A start that would leave its dimension with the variables' reach moves to the next outer one, if whole."""
+    for i in range(len(slices) - 1, 0, -1):
+        size = strides[i - 1] // strides[i]
+        lo, hi = slices[i].bounds()
+        if lo >= size:
+            whole = lo // size
+            slices[i] = Slice(slices[i].start - whole * size, slices[i].steps, slices[i].opaques)
+            slices[i - 1] = Slice(slices[i - 1].start + whole, slices[i - 1].steps, slices[i - 1].opaques)
+
+
+def choose_strides(forms: Sequence[Form], memory: Memory) -> tuple[int, ...]:
+    """The strides under which most accesses divide cleanly; more dimensions only where they help."""
+    own = sorted({abs(s) for s, n in zip(memory.strides, memory.shape) if n > 1 and s} | {1}, reverse=True)
+    coefficients: set[int] = {1}
+    for form in forms:
+        coefficients |= {abs(c) for c in form.terms.values()}
+    candidates = [(1,)]
+    for pool in (own, sorted(coefficients, reverse=True), sorted(coefficients | set(own), reverse=True)):
+        candidates += _chains(pool)
+    best, best_score = (1,), (-1, 0, 0)
+    for chain in dict.fromkeys(candidates):
+        windows = [divide(f, chain) for f in forms]
+        clean = sum(w is not None for w in windows)
+        # One variable a dimension is what a block is made of; ties go to fewer dimensions.
+        crowded = sum(len(s.steps) > 1 for w in windows if w for s in w.slices)
+        scattered = sum(step != 1 for w in windows if w for s in w.slices for step in s.steps.values())
+        score = (clean, -crowded - scattered, -len(chain))
+        if score > best_score:
+            best, best_score = chain, score
+    return best
+
+
+def _chains(pool: Sequence[int]) -> list[tuple[int, ...]]:
+    """Descending chains in which every stride divides the one before, greedily from either end."""
+    down: list[int] = []
+    for s in pool:
+        if not down or down[-1] % s == 0:
+            down.append(s)
+    up: list[int] = []
+    for s in reversed(pool):
+        if not up or s % up[-1] == 0:
+            up.append(s)
+    up.reverse()
+    chains = [tuple(down), tuple(up)]
+    for chain in list(chains):
+        for k in range(1, len(chain)):
+            chains.append(chain[k:])
+            chains.append((*chain[: k - 1], *chain[k:]) if chain[k:] else chain)
+    return [c for c in chains if c and c[-1] == 1]
+
+
+def make_view(memory: Memory, strides: tuple[int, ...], windows: Sequence[Window], forms: Sequence[Form]) -> View:
+    """The smallest view that holds every window, and for accesses by computed index everything the tensor has."""
+    lows, highs = [], []
+    for window in windows:
+        lo, hi = window.slices[0].bounds()
+        if window.slices[0].opaques or any(v.count is None for v in window.slices[0].steps):
+            lo, hi = _tensor_rows(memory, strides[0])
+        lows.append(lo)
+        highs.append(hi)
+    if forms or not windows:
+        lo, hi = _tensor_rows(memory, strides[0])
+        lows.append(lo)
+        highs.append(hi)
+    lo, hi = min(lows), max(highs)
+    shape = (hi - lo + 1, *(a // b for a, b in zip(strides, strides[1:])))
+    origin, size = lo * strides[0], (hi - lo + 1) * strides[0]
+    short = origin + size - memory.after  # elements missing at the end of the storage
+    pad = (max(0, -origin - memory.before), max(0, short))
+    return View(memory, strides, shape, origin, pad)
+
+
+def _tensor_rows(memory: Memory, stride: int) -> tuple[int, int]:
+    """First and last index along the outermost dimension of what the tensor itself covers."""
+    lo = sum(min(0, s * (n - 1)) for s, n in zip(memory.strides, memory.shape) if n)
+    hi = sum(max(0, s * (n - 1)) for s, n in zip(memory.strides, memory.shape) if n)
+    return lo // stride, hi // stride

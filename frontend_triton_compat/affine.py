@@ -1,0 +1,530 @@
+"""Integer values as affine forms over variables: program ids, loop counters, tile axes.
+
+Input: a `Kernel` and its `Dims`. Output: `Affine`: a `Form` for every integer value, a (parameter, `Form`) pair for every
+pointer, a `Loop` for every `for`. Law: a form equals its value for all values of its variables; whatever is not affine
+(a loaded index, a wrap-around) stands in the form as an `Opaque` symbol and is computed at run time.
+Scalars that depend on program ids alone are known numbers, the launch grid being known: they are evaluated for all
+programs with NumPy, and a non-affine one (a grouped tile order) becomes a variable of its own, an *atom*.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from frontend_triton_compat.dims import Axis, Dims
+from frontend_triton_compat.ir import Block, Kernel, Op, Value
+from frontend_triton_compat.types import dtype
+
+_ids = itertools.count()
+
+
+@dataclass(eq=False)
+class Var:
+    """An integer variable 0, 1, ..., size - 1 that tile elements, programs or iterations are counted with.
+
+    Attributes:
+        kind: ``program``, ``atom``, ``loop``, ``axis`` or ``fused``.
+        size: number of values; None for a loop whose trip count is known only at run time.
+        name: for the emitted source.
+        extent: number of values that matter, at most `size`; set when masks make the rest dead.
+        labels: for an atom, the variable's value in every program (shape of the grid).
+        outer: for a fused variable, ``outer * inner.size + inner`` is this one.
+        inner: see `outer`.
+        axis: for an ``axis`` variable, the axis.
+    """
+
+    kind: str
+    size: int | None
+    name: str
+    extent: int | None = None
+    labels: np.ndarray | None = None
+    outer: Var | None = None
+    inner: Var | None = None
+    axis: Axis | None = None
+    id: int = field(default_factory=_ids.__next__)
+
+    @property
+    def count(self) -> int | None:
+        """Number of values that matter."""
+        return self.size if self.extent is None else self.extent
+
+    def parts(self) -> tuple[Var, ...]:
+        """The variables this one is made of, itself included."""
+        if self.outer is None or self.inner is None:
+            return (self,)
+        return (self, *self.outer.parts(), *self.inner.parts())
+
+    def __repr__(self) -> str:
+        return f"{self.name}<{self.count}>"
+
+
+@dataclass(eq=False)
+class Opaque:
+    """An integer value that is not affine: computed at run time.
+
+    Attributes:
+        value: the value.
+        fn: the function that made it, when ranges may still turn it into an affine form ("imod", "idiv", "min", "max").
+        forms: its operands.
+    """
+
+    value: Value
+    fn: str = ""
+    forms: tuple[Form, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"?{self.value.name or id(self.value) % 9973}"
+
+
+Symbol = Var | Opaque
+
+
+@dataclass(frozen=True)
+class Form:
+    """``const + sum(coefficient * symbol)``; coefficients are never 0."""
+
+    const: int = 0
+    terms: Mapping[Symbol, int] = field(default_factory=dict)
+
+    def __add__(self, other: Form) -> Form:
+        terms = dict(self.terms)
+        for s, c in other.terms.items():
+            terms[s] = terms.get(s, 0) + c
+        return Form(self.const + other.const, {s: c for s, c in terms.items() if c})
+
+    def __sub__(self, other: Form) -> Form:
+        return self + other.scale(-1)
+
+    def scale(self, k: int) -> Form:
+        """This form times an integer."""
+        return Form(self.const * k, {s: c * k for s, c in self.terms.items()} if k else {})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Form) and self.const == other.const and dict(self.terms) == dict(other.terms)
+
+    def __hash__(self) -> int:
+        return hash((self.const, frozenset((id(s), c) for s, c in self.terms.items())))
+
+    @property
+    def is_const(self) -> bool:
+        """Whether no symbol occurs."""
+        return not self.terms
+
+    @property
+    def vars(self) -> tuple[Var, ...]:
+        """The variables in it."""
+        return tuple(s for s in self.terms if isinstance(s, Var))
+
+    @property
+    def opaques(self) -> tuple[Opaque, ...]:
+        """The run-time values in it."""
+        return tuple(s for s in self.terms if isinstance(s, Opaque))
+
+    def coefficient(self, symbol: Symbol) -> int:
+        """The factor of a symbol, 0 if absent."""
+        return self.terms.get(symbol, 0)
+
+    def range(self) -> tuple[int, int] | None:
+        """Smallest and largest value over the variables' extents; None when a symbol has no known range."""
+        lo = hi = self.const
+        for s, c in self.terms.items():
+            if isinstance(s, Opaque) or s.count is None:
+                return None
+            last = c * max(0, s.count - 1)
+            lo, hi = lo + min(0, last), hi + max(0, last)
+        return lo, hi
+
+    def substitute(self, table: Mapping[Symbol, Form]) -> Form:
+        """Replace symbols by forms."""
+        if not any(s in table for s in self.terms):
+            return self
+        out = Form(self.const)
+        for s, c in self.terms.items():
+            out = out + (table[s].scale(c) if s in table else Form(0, {s: c}))
+        return out
+
+    def __repr__(self) -> str:
+        parts = [f"{c}*{s!r}" for s, c in self.terms.items()]
+        return " + ".join([*parts, str(self.const)])
+
+
+@dataclass(eq=False)
+class Loop:
+    """What is known of a `for`.
+
+    Attributes:
+        op: the operation.
+        var: its iteration counter.
+        trips: trip count of every program (shape of the grid), or None when it is known only at run time.
+        lo, hi: bounds as forms; `step` as an int, or None at run time.
+        carried: carried values that advance by a constant: block argument -> (start, step per iteration).
+    """
+
+    op: Op
+    var: Var
+    trips: np.ndarray | None
+    lo: Form
+    hi: Form
+    step: int | None
+    carried: dict[Value, tuple[Form, int]] = field(default_factory=dict)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether every program runs it equally often, known in advance."""
+        return self.trips is not None and bool((self.trips == self.trips.flat[0]).all())
+
+
+def _c_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    q = np.abs(a) // np.abs(b)
+    return np.where((a < 0) != (b < 0), -q, q)
+
+
+_ARRAY_FN: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "idiv": _c_div,
+    "imod": lambda a, b: a - _c_div(a, b) * b,
+    "min": np.minimum,
+    "max": np.maximum,
+    "neg": np.negative,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "where": np.where,
+}
+
+
+def int_range(element: dtype) -> tuple[int, int]:
+    """Smallest and largest value of an integer dtype."""
+    bits = element.primitive_bitwidth
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if element.kind == "int" else (0, 2**bits - 1)
+
+
+class Affine:
+    """The forms of a kernel; see the module."""
+
+    def __init__(
+        self, kernel: Kernel, dims: Dims, atoms: bool = True, aliases: Mapping[str, tuple[str, int]] | None = None
+    ):
+        self.kernel, self.dims, self.use_atoms, self.aliases = kernel, dims, atoms, aliases or {}
+        self._names: dict[str, int] = {}
+        self.programs = tuple(
+            Var("program", n, self.fresh("pid")) if n > 1 else None for n in kernel.grid
+        )
+        self.axis_vars: dict[Axis, Var] = {}
+        self.atoms: dict[bytes, Var] = {}
+        self.loops: dict[Op, Loop] = {}
+        self._forms: dict[Value, Form] = {}
+        self._bases: dict[Value, str] = {}
+        self._grid: dict[Value, np.ndarray] = {}
+        self._block(kernel.body)
+
+    def fresh(self, name: str) -> str:
+        """A variable name that this kernel does not use yet."""
+        count = self._names[name] = self._names.get(name, -1) + 1
+        return f"{name}{count}" if count else name
+
+    # -- what the other passes ask
+
+    def form(self, value: Value) -> Form:
+        """The form of an integer value, or of a pointer's offset in elements."""
+        if value not in self._forms:
+            self._forms[value] = Form(0, {Opaque(value): 1})
+        return self._forms[value]
+
+    def base(self, pointer: Value) -> str:
+        """The parameter that a pointer value points into."""
+        return self._bases[pointer]
+
+    def axis_var(self, axis: Axis) -> Var:
+        """The variable that counts an axis."""
+        if axis not in self.axis_vars:
+            self.axis_vars[axis] = Var("axis", axis.size, self.fresh("lane"), axis=axis)
+        return self.axis_vars[axis]
+
+    def grid_value(self, value: Value) -> np.ndarray | None:
+        """A scalar's value in every program (broadcastable to the grid), if it is known in advance."""
+        return self._grid.get(value)
+
+    # -- the walk
+
+    def _block(self, block: Block) -> None:
+        for op in block.ops:
+            self._op(op)
+
+    def _op(self, op: Op) -> None:
+        if op.kind == "for":
+            self._for(op)
+        elif op.kind == "while":
+            cond, body = op.regions
+            for arg, other, init in zip(body.args, cond.args, op.operands):
+                self._inherit_base(arg, init)
+                self._inherit_base(other, init)
+            self._block(cond)
+            self._block(body)
+            for result, init in zip(op.results, op.operands):
+                self._inherit_base(result, init)
+        elif op.kind == "if":
+            for region in op.regions:
+                self._block(region)
+            for result, a, b in zip(op.results, op.regions[0].yields, op.regions[1].yields):
+                self._inherit_base(result, a)
+                if result.type.element.is_int() or result.type.is_pointer:
+                    same = self._same_base(a, b) and self.form(a) == self.form(b)
+                    if same:
+                        self._forms[result] = self.form(a)
+        elif len(op.results) == 1:
+            self._value(op, op.result)
+
+    def _inherit_base(self, value: Value, source: Value) -> None:
+        if source in self._bases:
+            self._bases[value] = self._bases[source]
+
+    def _same_base(self, a: Value, b: Value) -> bool:
+        return self._bases.get(a) == self._bases.get(b)
+
+    def _value(self, op: Op, result: Value) -> None:
+        element = result.type.element
+        if op.kind == "arg" and result.type.is_pointer:
+            base, offset = self.aliases.get(op["name"], (op["name"], 0))
+            self._bases[result], self._forms[result] = base, Form(offset)
+            return
+        for operand in op.operands[:1]:
+            if result.type.is_pointer:
+                self._inherit_base(result, operand)
+        if not (element.is_int() or result.type.is_pointer):
+            return
+        self._note_grid_value(op, result)
+        form = self._scalar_form(result) if result in self._grid else self._structural(op, result)
+        if form is None:
+            return
+        bounds = form.range()
+        if bounds is not None and element.is_int() and not element.is_bool():
+            lo, hi = int_range(element)  # type: ignore[arg-type]
+            if bounds[0] < lo or bounds[1] > hi:
+                return  # it wraps around: computed at run time
+        self._forms[result] = form
+
+    def _note_grid_value(self, op: Op, result: Value) -> None:
+        """Evaluate a scalar for all programs when only program ids and constants are in it."""
+        if result.shape or not isinstance(result.type.element, dtype):
+            return
+        if op.kind == "const":
+            value = np.full((1, 1, 1), op["value"], np.bool_ if result.type.element.is_bool() else np.int64)
+        elif op.kind == "program_id":
+            axis = op["axis"]
+            shape = [1, 1, 1]
+            shape[axis] = self.kernel.grid[axis]
+            value = np.arange(self.kernel.grid[axis], dtype=np.int64).reshape(shape)
+        elif op.kind in ("cast", "map") and all(v in self._grid for v in op.operands):
+            operands = [self._grid[v] for v in op.operands]
+            if op.kind == "map":
+                fn = _ARRAY_FN.get(op["fn"])
+                if fn is None or (op["fn"] in ("idiv", "imod") and not operands[1].all()):
+                    return
+                value = fn(*operands)
+            else:
+                value = operands[0]
+            value = _wrap(value, result.type.element)
+        else:
+            return
+        self._grid[result] = value
+
+    def _scalar_form(self, result: Value) -> Form:
+        """A known scalar as an affine form of program ids, else of an atom, else opaque."""
+        values = self._grid[result].astype(np.int64)
+        origin = int(values.flat[0])
+        form, rebuilt = Form(origin), np.full((1, 1, 1), origin, np.int64)
+        for axis, var in enumerate(self.programs):
+            if var is not None and values.shape[axis] > 1:
+                step = int(np.take(values, 1, axis).flat[0]) - origin
+                form = form + Form(0, {var: step} if step else {})
+                shape = [1, 1, 1]
+                shape[axis] = -1
+                rebuilt = rebuilt + step * np.arange(values.shape[axis]).reshape(shape)
+        if np.array_equal(np.broadcast_to(rebuilt, values.shape), values):
+            return form
+        distinct, labels = np.unique(values, return_inverse=True)
+        steps = np.diff(distinct)
+        if not self.use_atoms or len(distinct) < 2 or (steps != steps[0]).any():
+            return Form(0, {Opaque(result): 1})
+        labels = labels.reshape(values.shape)
+        key = np.array(labels.shape).tobytes() + labels.astype(np.int32).tobytes()
+        if key not in self.atoms:
+            self.atoms[key] = Var("atom", len(distinct), self.fresh(result.name or "tile"), labels=labels)
+        atom = self.atoms[key]
+        return Form(int(distinct[0]), {atom: int(steps[0])})
+
+    def _structural(self, op: Op, result: Value) -> Form | None:
+        x = op.operands
+        if op.kind == "arange":
+            (axis,) = self.dims[result]
+            terms = {self.axis_var(axis): 1} if axis is not None else {}
+            return Form(op["start"], terms)
+        if op.kind in ("splat", "broadcast", "cast") and (x[0].type.element.is_int() or x[0].type.is_pointer):
+            return self._through(op, x[0])
+        if op.kind in ("expand_dims", "trans", "reshape"):
+            if op in self.dims.renames:
+                return self._renamed(op, x[0], result)
+            kept = [a for a in self.dims[x[0]] if a is not None] == [a for a in self.dims[result] if a is not None]
+            return self.form(x[0]) if kept or op.kind == "trans" else None
+        if op.kind == "ptr_add":
+            return self.form(x[0]) + self.form(x[1])
+        if op.kind == "map":
+            return self._map(op, x, result)
+        return None
+
+    def _through(self, op: Op, source: Value) -> Form | None:
+        if op.kind == "cast" and op.result.type.element.is_bool():
+            return None
+        return self.form(source)
+
+    def _renamed(self, op: Op, source: Value, result: Value) -> Form:
+        if op.kind == "trans":
+            order: Iterable[tuple[int, int]] = ((p, i) for i, p in enumerate(op["perm"]))
+        else:
+            order = ((i, i if i < op["axis"] else i + 1) for i in range(len(source.shape)))
+        table: dict[Symbol, Form] = {}
+        for i, j in order:
+            a, b = self.dims[source][i], self.dims[result][j]
+            if a is not None and b is not None:
+                table[self.axis_var(a)] = Form(0, {self.axis_var(b): 1})
+        form = self.form(source)
+        if form.opaques:  # a run-time tile under new names is another symbol
+            return Form(0, {Opaque(result): 1})
+        return form.substitute(table)
+
+    def _map(self, op: Op, x: tuple[Value, ...], result: Value) -> Form | None:
+        fn = op["fn"]
+        if result.type.element.is_bool():
+            return None
+        if fn == "neg":
+            return self.form(x[0]).scale(-1)
+        if len(x) != 2:
+            return None
+        a, b = self.form(x[0]), self.form(x[1])
+        if fn == "add":
+            return a + b
+        if fn == "sub":
+            return a - b
+        if fn == "mul" and (a.is_const or b.is_const):
+            return b.scale(a.const) if a.is_const else a.scale(b.const)
+        if fn == "shl" and b.is_const and 0 <= b.const < 63:
+            return a.scale(1 << b.const)
+        if fn in ("imod", "idiv", "min", "max"):
+            simple = simplify(fn, a, b)
+            return simple if simple is not None else Form(0, {Opaque(result, fn, (a, b)): 1})
+        return None
+
+    # -- loops
+
+    def _for(self, op: Op) -> None:
+        lo, hi, step = op.operands[:3]
+        body = op.regions[0]
+        arrays = [self._grid.get(v) for v in (lo, hi, step)]
+        trips: np.ndarray | None = None
+        size: int | None = None
+        constant_step: int | None = None
+        if arrays[2] is not None and (arrays[2] == arrays[2].flat[0]).all() and arrays[2].flat[0] != 0:
+            constant_step = int(arrays[2].flat[0])
+        if arrays[0] is not None and arrays[1] is not None and constant_step is not None:
+            span = (arrays[1] - arrays[0]).astype(np.int64)
+            trips = np.maximum(0, -((-span) // constant_step))
+            size = int(trips.max())
+        var = Var("loop", size, self.fresh(body.args[0].name or "k"))
+        loop = Loop(op, var, trips, self.form(lo), self.form(hi), constant_step)
+        self.loops[op] = loop
+        counter, carried = body.args[0], body.args[1:]
+        if constant_step is not None:
+            self._forms[counter] = loop.lo + Form(0, {var: constant_step})
+        for arg, init in zip(carried, op.operands[3:]):
+            self._inherit_base(arg, init)
+        self._find_inductions(loop, carried)
+        self._block(body)
+        for arg, result, init in zip(carried, op.results, op.operands[3:]):
+            self._inherit_base(result, init)
+            if arg in loop.carried and loop.uniform and trips is not None:
+                start, advance = loop.carried[arg]
+                self._forms[result] = start + Form(advance * int(trips.flat[0]))
+            elif trips is not None and size == 0 and (init.type.element.is_int() or init.type.is_pointer):
+                self._forms[result] = self.form(init)
+
+    def _find_inductions(self, loop: Loop, carried: tuple[Value, ...]) -> None:
+        """Carried values that grow by a constant each iteration become affine in the iteration counter."""
+        body = loop.op.regions[0]
+        candidates = [a for a in carried if a.type.element.is_int() or a.type.is_pointer]
+        if not candidates:
+            return
+        before = (dict(self._forms), dict(self._bases), dict(self._grid), dict(self.loops), dict(self.atoms))
+        probes: dict[Value, Opaque] = {}
+        for arg in candidates:
+            probes[arg] = Opaque(arg)
+            self._forms[arg] = Form(0, {probes[arg]: 1})
+        self._block(body)
+        found: dict[Value, int] = {}
+        for arg, final in zip(carried, body.yields):
+            if arg in probes and final in self._forms:
+                difference = self._forms[final] - Form(0, {probes[arg]: 1})
+                if difference.is_const and self._same_base(arg, final):
+                    found[arg] = difference.const
+        self._forms, self._bases, self._grid, self.loops, self.atoms = before
+        self.loops[loop.op] = loop
+        inits = dict(zip(carried, loop.op.operands[3:]))
+        for arg, advance in found.items():
+            loop.carried[arg] = (self.form(inits[arg]), advance)
+            self._forms[arg] = self.form(inits[arg]) + Form(0, {loop.var: advance} if advance else {})
+
+
+def simplify(fn: str, a: Form, b: Form) -> Form | None:
+    """``a fn b`` as an affine form where the ranges of the variables allow it, else None."""
+    if a.is_const and b.is_const and (b.const or fn in ("min", "max")):
+        return Form(int(_ARRAY_FN[fn](np.int64(a.const), np.int64(b.const))))
+    if fn in ("min", "max"):
+        gap = (a - b).range()
+        if gap is None:
+            return None
+        if gap[1] <= 0:
+            return a if fn == "min" else b
+        if gap[0] >= 0:
+            return b if fn == "min" else a
+        return None
+    if not b.is_const or b.const <= 0:
+        return None
+    n = b.const
+    bounds = a.range()
+    if bounds is None or bounds[0] < 0:
+        return None
+    if bounds[1] < n:
+        return a if fn == "imod" else Form(0)
+    whole = Form(a.const // n * n, {s: c for s, c in a.terms.items() if c % n == 0})
+    rest = a - whole
+    left = rest.range()
+    if left is not None and 0 <= left[0] and left[1] < n:
+        return rest if fn == "imod" else Form(whole.const // n, {s: c // n for s, c in whole.terms.items()})
+    return None
+
+
+def _wrap(values: np.ndarray, element: object) -> np.ndarray:
+    assert isinstance(element, dtype)
+    if element.is_bool():
+        return values.astype(np.bool_)
+    if values.dtype == np.bool_:
+        return values.astype(np.int64)
+    bits = element.primitive_bitwidth
+    if bits >= 64:
+        return values
+    low = values & ((1 << bits) - 1)
+    return np.where(low >> (bits - 1), low - (1 << bits), low) if element.kind == "int" else low

@@ -1,0 +1,309 @@
+"""Launch arguments: bound to the kernel's parameters, checked, and reduced to what a specialisation depends on.
+
+Input: the positional and keyword arguments of a launch. Output: `Call`: one `Param` a parameter, the arrays, the
+run-time scalars, and a hashable key. Law: a bad argument is a diagnostic before anything is translated or written;
+two launches with one key run the same code.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from bridge.diagnostics import Where, error
+from frontend_triton_compat.access import Memory
+from frontend_triton_compat.ir import Param
+from frontend_triton_compat.language.constexpr import constexpr, unwrap
+from frontend_triton_compat.types import FP32, FP64, INT1, INT32, INT64, UINT64, dtype, from_numpy_name
+
+#: Launch options of Triton that tune code generation; they have no meaning here and are accepted.
+LAUNCH_OPTIONS = frozenset(
+    "num_warps num_stages num_ctas maxnreg cluster_dims enable_fp_fusion launch_cooperative_grid launch_pdl extern_libs "
+    "debug waves_per_eu matrix_instr_nonkdim kpack stream warmup ir_override sanitize_overflow".split()
+)
+_TORCH_NAMES: dict[torch.dtype, dtype | None] = {}
+
+
+@dataclass(eq=False)
+class Call:
+    """One launch, bound to parameters.
+
+    Attributes:
+        params: every parameter as specialised.
+        arrays: pointer parameter -> torch tensor or jax array.
+        scalars: run-time scalar parameter -> number.
+        key: what the specialisation depends on, arrays' memory aside.
+        meta: parameter name -> argument, for a grid that is a function.
+    """
+
+    params: list[Param] = field(default_factory=list)
+    arrays: dict[str, Any] = field(default_factory=dict)
+    scalars: dict[str, float] = field(default_factory=dict)
+    key: list[Any] = field(default_factory=list)
+    meta: dict[str, Any] = field(default_factory=dict)
+    placeless: bool = False
+
+
+class Signature:
+    """A kernel's parameters: names, defaults, and which are constexpr."""
+
+    def __init__(self, fn: Callable[..., Any], where: Where | None):
+        self.where = where
+        parameters = list(inspect.signature(fn).parameters.values())
+        self.names = [p.name for p in parameters]
+        self.defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+        self.constexprs = {p.name for p in parameters if _is_constexpr(p.annotation)}
+        self.known = set(self.names)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameter name -> argument, defaults filled in.
+
+        Raises:
+            TranslationError: too many arguments, one given twice, an unknown keyword, or one missing.
+        """
+        if len(args) > len(self.names):
+            raise error(
+                "launch-arguments",
+                f"{len(args)} positional arguments for {len(self.names)} parameters",
+                where=self.where,
+                do=f"pass at most: {', '.join(self.names)}",
+            )
+        bound = dict(zip(self.names, args))
+        for name, value in kwargs.items():
+            if name not in self.known:
+                if name in LAUNCH_OPTIONS:
+                    continue
+                raise error(
+                    "launch-arguments",
+                    f"keyword argument {name!r} is neither a parameter nor a launch option",
+                    where=self.where,
+                    do=f"parameters are {', '.join(self.names)}; launch options are {', '.join(sorted(LAUNCH_OPTIONS))}",
+                )
+            if name in bound:
+                raise error("launch-arguments", f"argument {name!r} is given twice", where=self.where)
+            bound[name] = value
+        if len(bound) != len(self.names):
+            for name in self.names:
+                if name not in bound:
+                    if name not in self.defaults:
+                        kind = "constexpr parameter" if name in self.constexprs else "parameter"
+                        raise error(
+                            "launch-arguments",
+                            f"{kind} {name!r} has no argument",
+                            where=self.where,
+                            why="every parameter without a default needs a value at the launch",
+                            do=f"pass it by name: kernel[grid](..., {name}=...)",
+                        )
+                    bound[name] = self.defaults[name]
+            bound = {name: bound[name] for name in self.names}
+        return bound
+
+    def call(self, args: Sequence[Any], kwargs: Mapping[str, Any], placeless: bool = False) -> Call:
+        """Bind, check and specialise the arguments of a launch.
+
+        Args:
+            args: positional arguments.
+            kwargs: keyword arguments; launch options among them are dropped.
+            placeless: arrays need no data: meta tensors and `jax.ShapeDtypeStruct` will do.
+        """
+        bound = self.bind(args, kwargs)
+        call = Call(meta=bound, placeless=placeless)
+        for index, name in enumerate(self.names):
+            value = bound[name]
+            if name in self.constexprs:
+                param = self._constexpr(name, index, value)
+                call.key.append(_hashable(param.value))
+            else:
+                param = self._argument(name, index, value, call)
+            call.params.append(param)
+        return call
+
+    def _constexpr(self, name: str, index: int, value: Any) -> Param:
+        value = unwrap(value)
+        if isinstance(value, torch.Tensor | jax.Array):
+            raise error(
+                "launch-arguments",
+                f"constexpr parameter {name!r} was given an array",
+                where=self.where,
+                why="a constexpr is part of the kernel's code: a number, a string, a dtype, a function, None",
+                do=f"drop the `: tl.constexpr` annotation of {name!r}, or pass a number",
+            )
+        return Param(name, index, "constexpr", value=value)
+
+    def _argument(self, name: str, index: int, value: Any, call: Call) -> Param:
+        if isinstance(value, constexpr):
+            value = unwrap(value)
+        if isinstance(value, torch.Tensor):
+            call.arrays[name] = value
+            element = self._torch_element(name, value, call.placeless)
+            call.key.append(element)
+            return Param(name, index, "pointer", element)
+        if isinstance(value, jax.Array) or (call.placeless and isinstance(value, jax.ShapeDtypeStruct)):
+            call.arrays[name] = value
+            element = self._element(name, value.dtype.name)
+            call.key.append(element)
+            return Param(name, index, "pointer", element)
+        if value is None or isinstance(value, str | dtype) or callable(value):
+            call.key.append(_hashable(value))
+            return Param(name, index, "constexpr", value=value)
+        if isinstance(value, bool | np.bool_):
+            call.key.append(bool(value))
+            return Param(name, index, "int", INT1, bool(value))
+        if isinstance(value, int | np.integer):
+            value = int(value)
+            call.key.append(value)
+            element = INT32 if -(2**31) <= value < 2**31 else INT64 if -(2**63) <= value < 2**63 else UINT64
+            if not -(2**63) <= value < 2**64:
+                raise error("launch-arguments", f"{name}={value} does not fit 64 bits", where=self.where)
+            return Param(name, index, "int", element, value)
+        if isinstance(value, float | np.floating):
+            wide = isinstance(value, np.float64) and not isinstance(value, float)
+            call.scalars[name] = float(value)
+            call.key.append("f")
+            return Param(name, index, "float", FP64 if wide else FP32)
+        if isinstance(value, tuple | list):
+            items = tuple(self._argument(f"{name}_{i}", i, v, call) for i, v in enumerate(value))
+            call.key.append(len(items))
+            return Param(name, index, "tuple", items=items)
+        inner = getattr(value, "base", None)
+        if isinstance(inner, torch.Tensor) and isinstance(getattr(value, "dtype", None), dtype):
+            call.arrays[name] = inner.view(getattr(torch, value.dtype.numpy_name.rstrip("_")))
+            call.key.append(value.dtype)
+            return Param(name, index, "pointer", value.dtype)
+        raise error(
+            "launch-arguments",
+            f"argument {name!r} is a {type(value).__name__}",
+            where=self.where,
+            why="a kernel takes tensors, numbers, tuples of these, and constexprs",
+            do=f"convert it, or annotate the parameter `{name}: tl.constexpr` if it is part of the kernel's code",
+        )
+
+    def _torch_element(self, name: str, t: torch.Tensor, placeless: bool = False) -> dtype:
+        found = _TORCH_NAMES.get(t.dtype)
+        if found is None:
+            found = _TORCH_NAMES[t.dtype] = self._element(name, str(t.dtype).removeprefix("torch."))
+        if placeless and t.device.type == "meta":
+            return found
+        if t.device.type != "cpu" or t.layout is not torch.strided or type(t) not in (torch.Tensor, torch.nn.Parameter):
+            raise error(
+                "launch-device",
+                f"argument {name!r} is a {type(t).__name__} on {t.device} with layout {t.layout}",
+                where=self.where,
+                why="this launch runs on the CPU and reads the tensor's memory in place",
+                do=f"pass a dense CPU tensor: {name}.to('cpu'), {name}.to_dense()",
+            )
+        return found
+
+    def _element(self, name: str, numpy_name: str) -> dtype:
+        try:
+            return from_numpy_name(numpy_name)
+        except KeyError:
+            raise error(
+                "launch-dtype",
+                f"argument {name!r} has dtype {numpy_name}, which Triton's language does not have",
+                where=self.where,
+                do="use a real dtype of 8 to 64 bits; split a complex tensor with torch.view_as_real",
+            ) from None
+
+
+def _is_constexpr(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation.split(".")[-1].strip("'\" ") == "constexpr"
+    return annotation is constexpr or isinstance(annotation, constexpr) or getattr(annotation, "__name__", "") == "constexpr"
+
+
+def _hashable(value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return (type(value), value)
+
+
+def grid_of(grid: Any, meta: Mapping[str, Any], where: Where | None) -> tuple[int, int, int]:
+    """The launch grid as three numbers.
+
+    Raises:
+        TranslationError: not one to three positive integers.
+    """
+    value = grid(meta) if callable(grid) else grid
+    parts = tuple(value) if isinstance(value, tuple | list) else (value,)
+    try:
+        sizes = [int(unwrap(n)) for n in parts]
+        exact = all(float(unwrap(n)) == s for n, s in zip(parts, sizes))
+    except (TypeError, ValueError):
+        sizes, exact = [], False
+    if not exact or not 1 <= len(sizes) <= 3:
+        raise error(
+            "launch-grid",
+            f"the grid {value!r} is not one to three integers",
+            where=where,
+            do="kernel[(n_programs,)](...), or a function of the arguments: kernel[lambda meta: (...,)](...)",
+        )
+    if min(sizes) < 1:
+        raise error(
+            "launch-grid",
+            f"the grid {tuple(sizes)} has no programs",
+            where=where,
+            why="no program would run, so no output would be written; an empty tensor is the usual cause",
+            do="skip the launch when there is nothing to do: `if x.numel(): kernel[grid](...)`",
+        )
+    return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def memory_of(name: str, array: Any, exact: bool) -> Memory:
+    """What a pointer argument points at; far ends of a large storage are left out of it unless `exact`."""
+    if isinstance(array, torch.Tensor):
+        strides, shape = array.stride(), tuple(array.shape)
+        before = array.storage_offset()
+        after = array.untyped_storage().nbytes() // max(1, array.element_size()) - before
+        if not exact:
+            span = 1 + sum(s * (n - 1) for s, n in zip(strides, shape) if n)
+            slack = 2 * max((s for s, n in zip(strides, shape) if n > 1), default=1)
+            before, after = min(before, slack), min(after, span + slack)
+        return Memory(name, shape, strides, before, after)
+    shape = tuple(array.shape)
+    strides = tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
+    return Memory(name, shape, strides, 0, int(np.prod(shape, dtype=np.int64)))
+
+
+def aliases_of(arrays: Mapping[str, Any], elements: Mapping[str, dtype], where: Where | None) -> dict[str, tuple[str, int]]:
+    """Parameters whose memory overlaps an earlier one's: name -> (that parameter, offset in elements).
+
+    Raises:
+        TranslationError: they overlap under different dtypes.
+    """
+    spans: list[tuple[int, int, str]] = []
+    out: dict[str, tuple[str, int]] = {}
+    for name, t in arrays.items():
+        if not isinstance(t, torch.Tensor) or not t.numel():
+            continue
+        size = t.element_size()
+        start = t.data_ptr()
+        end = start + size * (1 + sum(s * (n - 1) for s, n in zip(t.stride(), t.shape)))
+        for lo, hi, first in spans:
+            if start < hi and lo < end:
+                if elements[first] != elements[name] or (start - arrays[first].data_ptr()) % size:
+                    raise error(
+                        "aliased-arguments",
+                        f"arguments {first!r} ({elements[first]}) and {name!r} ({elements[name]}) share memory",
+                        where=where,
+                        why="a write through one would have to show through the other under another dtype",
+                        do=f"pass a copy: {name}.clone()",
+                    )
+                out[name] = (first, (start - arrays[first].data_ptr()) // size)
+                break
+        else:
+            spans.append((start, end, name))
+    return out
+
+
+def tensor_in_key(array: Any, memory: Memory) -> tuple[Any, ...]:
+    """The part of a specialisation's key that an array contributes."""
+    return (isinstance(array, torch.Tensor), memory.shape, memory.strides, memory.before, memory.after)

@@ -1,0 +1,280 @@
+"""What a kernel really computes: live values, accesses with their masks, and every affine form that matters.
+
+Input: `Kernel`, `Dims`, `Affine`, and which loops are folded. Output: `Demand`. Law: a value is live only if a store, an
+assertion or a print depends on its data; index arithmetic that ends in an address or a mask stays a form and is never
+computed. Masks are conjunctions: each conjunct is a form that must be negative, or a boolean value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from frontend_triton_compat.affine import Affine, Form, Loop, Opaque
+from frontend_triton_compat.dims import Dims
+from frontend_triton_compat.ir import Block, Kernel, Op, Value
+
+_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+
+
+@dataclass(frozen=True, eq=False)
+class Conjunct:
+    """One condition of a mask: ``form < 0``, or `value` (or its negation) is true."""
+
+    form: Form | None = None
+    value: Value | None = None
+    negate: bool = False
+    loop: Op | None = None  # the condition "this program still runs this loop"
+
+
+@dataclass(eq=False)
+class Access:
+    """A load, store or atomic that happens.
+
+    Attributes:
+        op: the operation.
+        param: the argument it touches.
+        form: offset in elements from the argument's pointer.
+        mask: all conditions, those of enclosing ifs and loops included.
+    """
+
+    op: Op
+    param: str
+    form: Form
+    mask: list[Conjunct]
+    order: int = 0
+    path: tuple[Op, ...] = ()  # enclosing loops and ifs
+
+
+@dataclass
+class Demand:
+    """See the module."""
+
+    live: set[Value] = field(default_factory=set)
+    accesses: dict[Op, Access] = field(default_factory=dict)
+    roots: list[Form] = field(default_factory=list)
+    indexed: set[Value] = field(default_factory=set)
+    users: dict[Value, list[Op]] = field(default_factory=dict)
+
+
+class Walker:
+    """Computes a `Demand` by a worklist from the kernel's effects."""
+
+    def __init__(self, kernel: Kernel, dims: Dims, affine: Affine):
+        self.dims, self.affine = dims, affine
+        self.out = Demand()
+        self.conditions: dict[Op, tuple[Conjunct, ...]] = {}
+        self.path: dict[Op, tuple[Op, ...]] = {}
+        self.order: dict[Op, int] = {}
+        self._carried: dict[Value, tuple[Op, int]] = {}
+        self._results: dict[Value, tuple[Op, int]] = {}
+        self._work: list[Value] = []
+        self._collect(kernel.body, (), ())
+        for op in self.order:
+            if op.kind in ("store", "atomic", "assert_", "print_"):
+                self._effect(op)
+        self._drain()
+
+    def _collect(self, block: Block, conditions: tuple[Conjunct, ...], path: tuple[Op, ...]) -> None:
+        for op in block.ops:
+            self.conditions[op], self.path[op], self.order[op] = conditions, path, len(self.order)
+            for operand in op.operands:
+                self.out.users.setdefault(operand, []).append(op)
+            for i, result in enumerate(op.results):
+                self._results[result] = (op, i)
+            if op.kind == "for":
+                inner = conditions + self._loop_condition(self.affine.loops[op])
+                for i, arg in enumerate(op.regions[0].args[1:]):
+                    self._carried[arg] = (op, i)
+                self._collect(op.regions[0], inner, (*path, op))
+            elif op.kind == "while":
+                for region in op.regions:
+                    for i, arg in enumerate(region.args):
+                        self._carried[arg] = (op, i)
+                    running = (Conjunct(loop=op),) if region is op.regions[1] else ()
+                    self._collect(region, conditions + running, (*path, op))
+            elif op.kind == "if":
+                then, other = op.regions
+                yes = tuple(self.conjuncts(op.operands[0]))
+                no = tuple(self.negated(op.operands[0]))
+                self._collect(then, conditions + yes, (*path, op))
+                self._collect(other, conditions + no, (*path, op))
+
+    def _loop_condition(self, loop: Loop) -> tuple[Conjunct, ...]:
+        if loop.uniform:
+            return ()
+        if loop.step is not None:
+            counter = self.affine.form(loop.op.regions[0].args[0])
+            form = counter - loop.hi if loop.step > 0 else loop.hi - counter
+            if closed(form):
+                return (Conjunct(form=form),)
+        return (Conjunct(loop=loop.op),)
+
+    # -- masks
+
+    def conjuncts(self, value: Value) -> list[Conjunct]:
+        """The conditions whose conjunction a boolean value is."""
+        op = value.producer
+        if op is None:
+            return [Conjunct(value=value)]
+        if op.kind == "const":
+            return [] if op["value"] else [Conjunct(form=Form(0))]
+        if op.kind in ("splat", "broadcast", "expand_dims", "trans") and op not in self.dims.renames:
+            return self.conjuncts(op.operands[0])
+        if op.kind == "map" and op["fn"] == "and" and value.type.element.is_bool():
+            return self.conjuncts(op.operands[0]) + self.conjuncts(op.operands[1])
+        if op.kind == "map" and op["fn"] in _NEGATED:
+            found = self._comparison(op, op["fn"])
+            if found is not None:
+                return found
+        if op.kind == "map" and op["fn"] == "not":
+            return self.negated(op.operands[0])
+        return [Conjunct(value=value)]
+
+    def negated(self, value: Value) -> list[Conjunct]:
+        """The conditions whose conjunction is the opposite of a boolean value."""
+        op = value.producer
+        if op is not None and op.kind == "const":
+            return [Conjunct(form=Form(0))] if op["value"] else []
+        if op is not None and op.kind == "map" and op["fn"] in _NEGATED:
+            found = self._comparison(op, _NEGATED[op["fn"]])
+            if found is not None:
+                return found
+        if op is not None and op.kind == "map" and op["fn"] == "not":
+            return self.conjuncts(op.operands[0])
+        return [Conjunct(value=value, negate=True)]
+
+    def _comparison(self, op: Op, fn: str) -> list[Conjunct] | None:
+        a, b = op.operands
+        if not a.type.element.is_int() or a.type.element.is_bool() or fn in ("eq", "ne"):
+            return None
+        gap = self.affine.form(a) - self.affine.form(b)
+        if not closed(gap):
+            return None
+        one = Form(1)
+        return [
+            Conjunct(form={"lt": gap, "le": gap - one, "gt": gap.scale(-1), "ge": gap.scale(-1) - one}[fn])
+        ]
+
+    # -- liveness
+
+    def need(self, value: Value) -> None:
+        """Mark a value's data as needed."""
+        if value not in self.out.live:
+            self.out.live.add(value)
+            self._work.append(value)
+
+    def need_opaques(self, form: Form) -> None:
+        """Mark the run-time values in a form as needed."""
+        for opaque in form.opaques:
+            self.need(opaque.value)
+
+    def _drain(self) -> None:
+        while self._work:
+            self._expand(self._work.pop())
+
+    def root(self, form: Form) -> None:
+        """Record a form that ends in an address, a mask or data."""
+        self.out.roots.append(form)
+        for opaque in form.opaques:
+            if opaque.fn:
+                for inner in opaque.forms:
+                    self.root(inner)
+            else:
+                self.need(opaque.value)
+
+    def need_mask(self, conditions: list[Conjunct] | tuple[Conjunct, ...]) -> None:
+        """Mark what a mask depends on."""
+        for c in conditions:
+            if c.form is not None:
+                self.root(c.form)
+            elif c.value is not None:
+                self.need(c.value)
+            elif c.loop is not None:
+                self._need_loop(c.loop)
+
+    def _effect(self, op: Op) -> None:
+        conditions = list(self.conditions[op])
+        if op.kind in ("store", "atomic"):
+            self._access(op, mask=op.operands[2] if op.kind == "store" and op["has_mask"] else None)
+            self.need(op.operands[1])
+        else:
+            self.need_mask(conditions)
+            for operand in op.operands:
+                self.need(operand)
+
+    def _access(self, op: Op, mask: Value | None) -> None:
+        pointer = op.operands[0]
+        conditions = list(self.conditions[op])
+        if mask is not None:
+            conditions += self.conjuncts(mask)
+        access = Access(
+            op, self.affine.base(pointer), self.affine.form(pointer), conditions, self.order[op], self.path[op]
+        )
+        self.out.accesses[op] = access
+        self.root(access.form)
+        self.need_mask(conditions)
+
+    def _expand(self, value: Value) -> None:
+        form = self.affine.form(value) if value.type.element.is_int() else None
+        if form is not None and not value.type.element.is_bool() and closed(form) and not form.opaques:
+            self.out.indexed.add(value)
+            self.out.roots.append(form)
+            return
+        if value in self._carried:
+            op, i = self._carried[value]
+            self._need_loop(op)
+            first = 3 if op.kind == "for" else 0
+            self.need(op.operands[first + i])
+            self.need((op.regions[0] if op.kind == "for" else op.regions[1]).yields[i])
+            if op.kind == "while":
+                self.need(op.regions[0].args[i])
+                self.need(op.regions[1].args[i])
+                self.need(op.regions[0].yields[0])
+            return
+        if value.owner is not None:  # a loop counter
+            self._need_loop(value.owner)
+            return
+        op, i = self._results[value]
+        if op.kind == "for":
+            self._need_loop(op)
+            self.need(op.regions[0].args[1 + i])
+        elif op.kind == "while":
+            self.need(op.regions[1].args[i])
+        elif op.kind == "if":
+            self.need_mask(self.conjuncts(op.operands[0]))
+            self.need(op.regions[0].yields[i])
+            self.need(op.regions[1].yields[i])
+        elif op.kind == "load":
+            self._access(op, op.operands[1] if op["has_mask"] else None)
+            if op["has_other"]:
+                self.need(op.operands[-1])
+        elif value.type.is_pointer:
+            for operand in op.operands:
+                self.need(operand) if op.kind == "ptr_add" or operand.type.is_pointer else None
+        else:
+            for operand in op.operands:
+                self.need(operand)
+
+    def _need_loop(self, op: Op) -> None:
+        if op.kind == "for":
+            loop = self.affine.loops[op]
+            if loop.trips is None or not loop.uniform:
+                for bound in op.operands[:3]:
+                    self.need(bound)
+        else:
+            self.need(op.regions[0].yields[0])
+
+
+def closed(form: Form) -> bool:
+    """Whether a form has only variables in it, run-time values that ranges may still resolve aside."""
+    return all(o.fn and all(closed(f) for f in o.forms) for o in form.opaques)
+
+
+def opaques_of(form: Form) -> list[Opaque]:
+    """Every run-time value in a form, those inside unresolved functions included."""
+    out: list[Opaque] = []
+    for o in form.opaques:
+        out.append(o)
+        for f in o.forms:
+            out += opaques_of(f)
+    return out

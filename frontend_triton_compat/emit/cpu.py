@@ -1,0 +1,451 @@
+"""The CPU dialect: one Pallas kernel without a grid, every window a whole-array slice.
+
+Input: a `Schedule`. Output: `Module`, the source text of a standalone module and what its entry takes and returns.
+Law: the text imports jax and Pallas only and is what runs. An argument arrives as an array of its view's shape, or,
+where the storage is too short for that, flat, and is padded first. A stored argument is returned whole; elements
+that no program writes come back as they went in.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bridge.diagnostics import Diagnostic
+from frontend_triton_compat.access import Slice, View, Window
+from frontend_triton_compat.affine import Form, Var
+from frontend_triton_compat.demand import Access
+from frontend_triton_compat.emit.expr import Expr, align, shape_of, union
+from frontend_triton_compat.emit.program import Emitter
+from frontend_triton_compat.emit.refusals import atomic_refused
+from frontend_triton_compat.ir import Op
+from frontend_triton_compat.schedule import Schedule
+
+_HELPERS = {
+    "nanmax": '''
+def nanmax(x, axis):
+    """Maximum that skips NaN, as tl.max does; the second reduction runs only when there is one."""
+    plain = jnp.max(x, axis=axis, keepdims=True)
+
+    def skip_nan():
+        found = jnp.max(jnp.where(jnp.isnan(x), -jnp.inf, x), axis=axis, keepdims=True)
+        return jnp.where(jnp.all(jnp.isnan(x), axis=axis, keepdims=True), jnp.nan, found).astype(x.dtype)
+
+    return lax.cond(jnp.any(jnp.isnan(plain)), skip_nan, lambda: plain)
+''',
+    "nanmin": '''
+def nanmin(x, axis):
+    """Minimum that skips NaN, as tl.min does; the second reduction runs only when there is one."""
+    plain = jnp.min(x, axis=axis, keepdims=True)
+
+    def skip_nan():
+        found = jnp.min(jnp.where(jnp.isnan(x), jnp.inf, x), axis=axis, keepdims=True)
+        return jnp.where(jnp.all(jnp.isnan(x), axis=axis, keepdims=True), jnp.nan, found).astype(x.dtype)
+
+    return lax.cond(jnp.any(jnp.isnan(plain)), skip_nan, lambda: plain)
+''',
+}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array that the entry takes.
+
+    Attributes:
+        param: the kernel's parameter.
+        shape: its shape as handed over.
+        start: first element, counted from the pointer.
+        scalar: whether it is a run-time scalar instead, handed over as an array of shape (1,).
+    """
+
+    param: str
+    shape: tuple[int, ...]
+    start: int = 0
+    scalar: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """An array that the entry returns: a stored argument's new contents.
+
+    Attributes:
+        param: the kernel's parameter.
+        shape: its shape.
+        start: first element, counted from the pointer.
+        strides: elements between neighbours in the argument's memory.
+        box: per dimension, the range of indices that any program may have written.
+    """
+
+    param: str
+    shape: tuple[int, ...]
+    start: int
+    strides: tuple[int, ...]
+    box: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Module:
+    """Emitted source and its interface.
+
+    Attributes:
+        source: the module's text.
+        entry: name of the function to call with the operands; it returns a tuple of the results.
+        operands: what it takes, in order.
+        results: what it returns, in order.
+    """
+
+    source: str
+    entry: str
+    operands: tuple[Operand, ...]
+    results: tuple[Result, ...]
+
+
+class CpuEmitter(Emitter):
+    """Statements over whole-array refs."""
+
+    target = "cpu"
+
+    def __init__(self, plan: Schedule):
+        super().__init__(plan)
+        self.read_params: dict[str, None] = {}
+        self.first_store: dict[str, int] = {}
+        for access in plan.accesses.values():
+            if access.op.kind != "load":
+                self.first_store[access.param] = min(access.order, self.first_store.get(access.param, access.order))
+        self.scalars: dict[str, None] = {}
+
+    # -- refs
+
+    def _ref(self, access: Access) -> str:
+        """The ref that a read goes through: the result's once something may have been stored."""
+        param = access.param
+        if param in self.plan.written:
+            stored_inside = any(
+                other.param == param and other.op.kind != "load" and set(other.path) & set(access.path)
+                for other in self.plan.accesses.values()
+            )
+            if access.order > self.first_store[param] or stored_inside:
+                self.read_params[param] = None
+                return f"{param}_out"
+        self.read_params[param] = None
+        return f"{param}_ref"
+
+    def refuse(self, op: Op) -> Diagnostic:
+        """Atomics: all programs run as one, so there is no order in which they could update memory."""
+        return atomic_refused(op, "cpu") if op.kind == "atomic" else super().refuse(op)
+
+    def arg_(self, op: Op) -> Expr:
+        """A float argument: the only element of its ref."""
+        self.scalars[op["name"]] = None
+        return Expr(f"{op['name']}_ref[0]")
+
+    # -- windows
+
+    def _serial(self, var: Var) -> bool:
+        return var in self.counters
+
+    def _slice_index(self, piece: Slice, size: int) -> _DimIndex | None:
+        """How one dimension of a window is written; None when only computed indices can say it."""
+        moving = {v: s for v, s in piece.steps.items() if not self._serial(v)}
+        serial = {v: s for v, s in piece.steps.items() if self._serial(v)}
+        start = _plus_terms(piece.start, [(self.counters[v], s) for v, s in serial.items()])
+        if not moving:
+            return _DimIndex(start, (), None)
+        order = sorted(moving, key=lambda v: -abs(moving[v]))
+        if len(order) == 1:
+            (var,) = order
+            step, n = moving[var], self.extent(var)
+            if serial and step != 1:
+                return None
+            if serial:
+                return _DimIndex(f"pl.ds({start}, {n})", (var,), None)
+            lo = piece.start if step > 0 else piece.start + step * (n - 1)
+            last = lo + abs(step) * (n - 1)
+            text = ":" if (lo, n, abs(step)) == (0, size, 1) else f"{lo or ''}:{last + 1}" + (f":{abs(step)}" if abs(step) != 1 else "")
+            return _DimIndex(text, (var,), None, flip=step < 0)
+        ratios = []
+        for outer, inner in zip(order, order[1:]):
+            if moving[inner] <= 0 or moving[outer] % moving[inner] or moving[outer] <= 0:
+                return None
+            ratio = moving[outer] // moving[inner]
+            if ratio < self.extent(inner):
+                return None
+            ratios.append(ratio)
+        if moving[order[-1]] != 1:
+            return None
+        split = (self.extent(order[0]), *ratios)
+        n = math.prod(split)
+        if serial:
+            return _DimIndex(f"pl.ds({start}, {n})", tuple(order), split)
+        text = ":" if (piece.start, n) == (0, size) else f"{piece.start or ''}:{piece.start + n}"
+        return _DimIndex(text, tuple(order), split)
+
+    def _indices(self, window: Window, view: View) -> list[_DimIndex] | None:
+        out = []
+        for i, (piece, size) in enumerate(zip(window.slices, view.shape)):
+            if i == 0:
+                piece = Slice(piece.start - view.origin // view.strides[0], piece.steps, piece.opaques)
+            if piece.opaques:
+                index = self._row_index(piece, size)
+            else:
+                index = self._slice_index(piece, size)
+            if index is None:
+                return None
+            out.append(index)
+        if out and out[0].rows is not None and any("pl.ds" in d.text or not d.text.strip("0123456789:").isspace() and d.text.strip("0123456789:") for d in out[1:]):
+            return None
+        return out
+
+    def _row_index(self, piece: Slice, size: int) -> _DimIndex:
+        """Rows picked by run-time numbers: clipped, since masked-off lanes may hold anything."""
+        rows = self.form(Form(piece.start, {**piece.steps, **piece.opaques}))
+        return _DimIndex("", tuple(d for d in rows.dims if d is not None), None, rows=rows, size=size)
+
+    def read(self, access: Access) -> Expr:
+        """A window as a slice of the ref, or a gather of computed elements."""
+        ref, view = self._ref(access), self.plan.views[access.param]
+        window = self.plan.windows[access.op]
+        indices = self._indices(window, view) if window is not None else None
+        if indices is None:
+            return self._gather(ref, access, view)
+        if indices[0].rows is not None:
+            return self._read_rows(ref, indices)
+        parts = [d.text for d in indices]
+        strided = any(p.count(":") == 2 for p in parts)
+        if strided:
+            code = f"{ref}[...][{', '.join(parts)}]"
+        else:
+            code = f"{ref}[...]" if all(p == ":" for p in parts) else f"{ref}[{', '.join(parts)}]"
+        return self._unfold(code, indices)
+
+    def _unfold(self, code: str, indices: list[_DimIndex]) -> Expr:
+        kept = [d for d in indices if d.vars]
+        if any(d.flip for d in kept):
+            code = f"{code}[{', '.join('::-1' if d.flip else ':' for d in kept)}]"
+        dims = tuple(v for d in kept for v in d.vars)
+        if any(d.split for d in kept):
+            sizes = [str(n) for d in kept for n in (d.split or (self.extent(d.vars[0]),))]
+            code = f"{code}.reshape({', '.join(sizes)})"
+            crops = [n for d in kept for n in (d.split or (self.extent(d.vars[0]),))]
+            if any(n != self.extent(v) for n, v in zip(crops, dims)):
+                code += f"[{', '.join(f':{self.extent(v)}' if n != self.extent(v) else ':' for n, v in zip(crops, dims))}]"
+        return Expr(code, dims)
+
+    def _read_rows(self, ref: str, indices: list[_DimIndex]) -> Expr:
+        first = indices[0]
+        assert first.rows is not None
+        plain = self._plain(first.rows)
+        picked = f"jnp.clip({plain.code}, 0, {first.size - 1})"
+        rest = [d.text for d in indices[1:]]
+        inner = f"{ref}[...]" + (f"[{', '.join([':', *rest])}]" if any(r != ":" for r in rest) else "")
+        code = f"{inner}[{picked}]" if plain.dims else f"{inner}[{picked}]"
+        tail = [_DimIndex(":", d.vars, d.split, d.flip) for d in indices[1:]]
+        lead = [_DimIndex(":", (v,), None) for v in plain.vars]
+        return self._unfold(code, [*lead, *tail])
+
+    def _offsets(self, access: Access, view: View) -> Expr:
+        return self.form(access.form - Form(view.origin))
+
+    def _gather(self, ref: str, access: Access, view: View) -> Expr:
+        offsets = self._offsets(access, view)
+        flat = f"{ref}[...]" if len(view.shape) == 1 else f"{ref}[...].reshape(-1)"
+        return Expr(f"{flat}[jnp.clip({offsets.code}, 0, {view.size - 1})]", offsets.dims)
+
+    def write(self, access: Access, value: Expr, mask: Expr | None) -> None:
+        """A window as an assignment to the ref, or a scatter of computed elements."""
+        param, view, op = access.param, self.plan.views[access.param], access.op
+        element = op.operands[0].type.element.element_ty  # type: ignore[union-attr]
+        window = self.plan.windows[op]
+        indices = self._indices(window, view) if window is not None else None
+        mask = None if mask is None or mask.code == "True" else mask
+        target = tuple(v for d in indices for v in d.vars) if indices else ()
+        extra = [v for v in {*value.vars, *(mask.vars if mask else ())} if v not in target]
+        awkward = (
+            indices is None
+            or any(d.rows is not None or d.flip or d.text.count(":") == 2 for d in indices)
+            or any(d.split and tuple(self.extent(v) for v in d.vars) != d.split for d in indices)
+            or extra
+        )
+        if awkward or indices is None:
+            self._scatter(access, value, mask, view)
+            return
+        parts = [d.text for d in indices]
+        place = f"{param}_out[...]" if all(p == ":" for p in parts) else f"{param}_out[{', '.join(parts)}]"
+        sizes = [math.prod(self.extent(v) for v in d.vars) for d in indices if d.vars]
+        merged = len(sizes) != len(target)
+        if mask is not None:
+            old = self._unfold(place, indices)
+            value = self.masked(mask, value, old, element.numpy_name)
+            self.read_params[param] = None
+        if value.dims == target and value.literal is None:
+            code = value.code
+        elif value.literal is not None and not value.dims:
+            code = f"jnp.full({_shape(sizes)}, {value.code}, jnp.{element.numpy_name})" if sizes else f"jnp.{element.numpy_name}({value.code})"
+            merged = False
+        elif set(value.vars) == set(target):
+            code = align(value, target)
+            if len(value.dims) != len(target) and value.vars == target and code == value.code:
+                code = self._plain(value).code
+        else:
+            code = f"jnp.broadcast_to({align(value, target)}, {shape_of(target, self.extent)})" if target else self._plain(value).code
+        if merged:
+            code = f"{code}.reshape({_shape(sizes)})" if code.isidentifier() or code.endswith(")") else f"({code}).reshape({_shape(sizes)})"
+        self.put(f"{place} = {code}", op)
+
+    def _scatter(self, access: Access, value: Expr, mask: Expr | None, view: View) -> None:
+        """Masked-off lanes go past the end, where a dropping scatter ignores them."""
+        param = access.param
+        self.read_params[param] = None
+        offsets = self._offsets(access, view)
+        element = access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
+        lanes = tuple(v for v in self.plan.axes(access.op.operands[0]) if v is not None)
+        everything = [offsets, value, *([mask] if mask is not None else [])]
+        dims = union(everything)
+        dims = (*dims, *(v for v in lanes if v not in dims))
+        named = tuple(d for d in dims if d is not None)
+        inside = f"{offsets.operand} >= 0"
+        if mask is not None:
+            both = union([offsets, mask])
+            inside = f"({align(Expr(inside, offsets.dims), both)}) & {Expr(align(mask, both)).operand}"
+            where = Expr(f"jnp.where({inside}, {align(offsets, both)}, {view.size})", both)
+        else:
+            where = Expr(f"jnp.where({inside}, {offsets.code}, {view.size})", offsets.dims)
+        if value.literal is None:
+            stored = f"jnp.broadcast_to({align(value, named)}, {shape_of(named, self.extent)})" if named else self._plain(value).code
+        else:
+            stored = value.code
+        index = f"jnp.broadcast_to({align(where, named)}, {shape_of(named, self.extent)})" if named else where.code
+        del element
+        flat = "" if len(view.shape) == 1 else ".reshape(-1)"
+        back = "" if len(view.shape) == 1 else f".reshape({_shape(list(view.shape))})"
+        self.put(f"{param}_out[...] = {param}_out[...]{flat}.at[{index}].set({stored}, mode='drop'){back}", access.op)
+
+    # -- the module
+
+    def module(self) -> Module:
+        """Emit the kernel and the function that calls it."""
+        plan = self.plan
+        body = plan.kernel.body
+        for op in body.ops:  # run-time scalars are read first, in one place
+            if op.kind == "arg" and not op.result.type.is_pointer and op.result in plan.demand.live:
+                self.env[op.result] = self.assign(op["name"], self.arg_(op), op)
+        self.names -= {p.name for p in plan.kernel.params} - self.names
+        for op in body.ops:
+            if op.kind != "arg":
+                self.op(op)
+        aliased = [p for p in plan.written if p in self.read_params or not self._covered(p)]
+        arrays = [p for p in plan.memories if p in self.read_params or p in aliased]
+        scalars = list(self.scalars)
+        name = plan.kernel.name
+        ins = [f"{p}_ref" for p in (*arrays, *scalars)]
+        outs = [f"{p}_out" for p in plan.written]
+        unread = {f"{p}_ref": f"_{p}_ref" for p in arrays if not any(f"{p}_ref" in line for line in self.lines)}
+        header = [
+            f'"""`{name}` for the CPU: one kernel without a grid, written from {plan.kernel.where.file.rsplit("/", 1)[-1]}:{plan.kernel.where.line}."""',
+            "",
+            "import jax",
+            "import jax.numpy as jnp",
+            "from jax import lax",
+            "from jax.experimental import pallas as pl",
+        ]
+        text = [*header, *(_HELPERS[h].rstrip("\n") for h in self.helpers)]
+        if self.helpers:
+            text.append("")
+        text += ["", "", f"def {name}_kernel({', '.join([unread.get(i, i) for i in ins] + outs)}):"]
+        text += self.lines or ["    pass"]
+        text += ["", "", f"def {name}({', '.join([*arrays, *scalars])}):"]
+        operands: list[Operand] = []
+        for p in arrays:
+            view = plan.views[p]
+            if view.pad == (0, 0):
+                operands.append(Operand(p, view.shape, view.origin))
+            else:
+                n = view.size - sum(view.pad)
+                operands.append(Operand(p, (n,), view.origin + view.pad[0]))
+                text.append(f"    {p} = jnp.pad({p}, {view.pad}).reshape({_shape(list(view.shape))})")
+        operands += [Operand(s, (1,), scalar=True) for s in scalars]
+        shapes = [f"jax.ShapeDtypeStruct({_shape(list(plan.views[p].shape))}, jnp.{self._element(p)})" for p in plan.written]
+        alias = {arrays.index(p): plan.written.index(p) for p in aliased}
+        call = ["    results = pl.pallas_call(", f"        {name}_kernel,", f"        out_shape=({', '.join(shapes)},),"]
+        if alias:
+            call.append(f"        input_output_aliases={alias},")
+        call += ["        interpret=True,", f"    )({', '.join([*arrays, *scalars])})"]
+        text += call
+        results = []
+        finals = []
+        for i, p in enumerate(plan.written):
+            view = plan.views[p]
+            if view.pad == (0, 0):
+                finals.append(f"results[{i}]")
+                results.append(Result(p, view.shape, view.origin, view.strides, self._box(p)))
+            else:
+                n = view.size - sum(view.pad)
+                finals.append(f"results[{i}].reshape(-1)[{view.pad[0]}:{view.pad[0] + n}]")
+                results.append(Result(p, (n,), view.origin + view.pad[0], (1,), ((0, n),)))
+        text.append(f"    return {'(' + finals[0] + ',)' if len(finals) == 1 else '(' + ', '.join(finals) + ')'}")
+        return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results))
+
+    def _element(self, param: str) -> str:
+        access = next(a for a in self.plan.accesses.values() if a.param == param)
+        return access.op.operands[0].type.element.element_ty.numpy_name  # type: ignore[union-attr]
+
+    def _covered(self, param: str) -> bool:
+        """Whether one unconditional store writes the whole view."""
+        view = self.plan.views[param]
+        for access in self.plan.accesses.values():
+            if access.param != param or access.op.kind != "store" or self.mask(access.mask) is not None and self.mask(access.mask).code != "True":  # type: ignore[union-attr]
+                continue
+            if any(o.kind == "while" or (o.kind == "for" and o not in self.plan.folds) for o in access.path):
+                continue
+            window = self.plan.windows[access.op]
+            indices = self._indices(window, view) if window is not None else None
+            if indices is not None and all(d.text == ":" or (d.text == "0" and n == 1) for d, n in zip(indices, view.shape)):
+                if all(d.split is None or d.split == tuple(self.extent(v) for v in d.vars) for d in indices):
+                    return True
+        return False
+
+    def _box(self, param: str) -> tuple[tuple[int, int], ...]:
+        view = self.plan.views[param]
+        whole = tuple((0, n) for n in view.shape)
+        box: list[tuple[int, int]] | None = None
+        for access in self.plan.accesses.values():
+            if access.param != param or access.op.kind == "load":
+                continue
+            window = self.plan.windows[access.op]
+            if window is None or any(s.opaques or any(v.count is None for v in s.steps) for s in window.slices):
+                return whole
+            bounds = []
+            for i, (piece, size) in enumerate(zip(window.slices, view.shape)):
+                lo, hi = piece.bounds()
+                shift = view.origin // view.strides[0] if i == 0 else 0
+                bounds.append((max(0, lo - shift), min(size, hi - shift + 1)))
+            box = bounds if box is None else [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(box, bounds)]
+        return tuple(box) if box is not None else whole
+
+
+@dataclass(frozen=True)
+class _DimIndex:
+    """One dimension of an index: its text, the variables it leaves, and how a joint dimension splits into them."""
+
+    text: str
+    vars: tuple[Var, ...]
+    split: tuple[int, ...] | None
+    flip: bool = False
+    rows: Expr | None = None
+    size: int = 0
+
+
+def _plus_terms(start: int, terms: list[tuple[str, int]]) -> str:
+    parts = [name if step == 1 else f"{name} * {step}" for name, step in terms]
+    if start or not parts:
+        parts.append(str(start))
+    return " + ".join(parts)
+
+
+def _shape(sizes: list[int]) -> str:
+    return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(map(str, sizes))})"
+
+
+def emit(plan: Schedule) -> Module:
+    """The CPU module of a scheduled kernel."""
+    return CpuEmitter(plan).module()

@@ -1,0 +1,40 @@
+"""Diagnostics that several targets share: an access that no block covers, an atomic operation.
+
+Input: the operation. Output: the diagnostic, ready to be raised. Law: each names the construct as the user wrote it,
+its line, the reason, and the rewrite.
+"""
+
+from __future__ import annotations
+
+from bridge.diagnostics import Diagnostic, error
+from frontend_triton_compat.ir import Op
+
+
+def untiled(op: Op, param: str) -> Diagnostic:
+    """The diagnostic for an access that no block covers."""
+    return error(
+        "access-not-tiled",
+        f"the {op.kind} on {param!r} does not address a block",
+        where=op.where,
+        why=f"a TPU copies blocks of an array to its cores; the offsets into {param!r} are not a start plus a step "
+        "along each dimension, or come from memory",
+        do=f"address {param!r} as base + row * stride + arange, one program or loop variable a dimension",
+    )
+
+
+def atomic_refused(op: Op, target: str) -> Diagnostic:
+    """The diagnostic of an atomic operation, with the rewrite it needs."""
+    fn = op.attrs.get("fn", "add")
+    pointer = op.operands[0]
+    place = {"tpu": "a TPU", "cpu": "this target"}.get(target, target)
+    tile = "x".join(map(str, pointer.shape)) or "scalar"
+    return error(
+        "atomic-add" if fn == "add" else "atomic-other",
+        f"atomic_{fn} on a {tile} block has no meaning on {place}",
+        where=op.where,
+        why="a program of a Pallas grid owns the blocks that it writes; there is no atomic update of memory that several "
+        "programs share",
+        do="give each program its own slice of a (programs, ...) output and combine the slices afterwards:\n"
+        "    tl.store(partial_ptr + pid * SIZE + offsets, value, mask=mask)\n"
+        "    # after the launch: out += partial.sum(0)",
+    )

@@ -1,0 +1,207 @@
+"""A kernel on a target that is not here: translated, compiled by the target's real compiler, judged.
+
+Input: a kernel, arguments (tensors, arrays, or specs without data), a grid and a target. Output: the emitted `Module`,
+or a `Verdict` with the static figures. Law: nothing is run and nothing is written; fp16, which a TPU does not have, is
+held as fp32 there, and a note says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+import pallas_core as pc
+from bridge.devices import Target
+from bridge.diagnostics import Diagnostic, Where, error, note
+from frontend_triton_compat.arguments import Call, aliases_of, grid_of, memory_of
+from frontend_triton_compat.emit import cpu, tpu
+from frontend_triton_compat.ir import Block, Kernel, Param
+from frontend_triton_compat.parse import parse
+from frontend_triton_compat.types import FP16, FP32, dtype, pointer_type
+
+if TYPE_CHECKING:
+    from frontend_triton_compat.launch import JITFunction
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a target says of a kernel.
+
+    Attributes:
+        kernel: its name.
+        file, line: its ``def``.
+        target: as asked for.
+        verdict: ``ok`` (the real compiler took it), ``diagnosed`` (a diagnostic says why not) or ``failed`` (a defect
+            of the translation).
+        code, slug, message: of the diagnostic.
+        where: line and column the diagnostic points at.
+        static: time_ms, bound, mxu, hbm_bytes, vmem_bytes, spills; None unless ok.
+        source: the emitted module; "" when there is none.
+    """
+
+    kernel: str
+    file: str
+    line: int
+    target: str
+    verdict: str
+    code: str = ""
+    slug: str = ""
+    message: str = ""
+    where: dict[str, int] | None = None
+    static: dict[str, Any] | None = None
+    source: str = field(default="", repr=False)
+    report: Any = field(default=None, repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict as plain values, without source and report."""
+        plain = dataclasses.asdict(dataclasses.replace(self, report=None))
+        del plain["source"], plain["report"]
+        return plain
+
+    def __str__(self) -> str:
+        if self.verdict != "ok":
+            return f"{self.kernel} on {self.target}: {self.verdict}\n{self.message}"
+        assert self.static is not None
+        return (
+            f"{self.kernel} on {self.target}: ok, the compiler took it; static {self.static['time_ms']:.4g} ms, "
+            f"bound by {self.static['bound']}, VMEM {(self.static['vmem_bytes'] or 0) / 2**20:.1f} MiB"
+        )
+
+
+def translate(
+    kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any, target: str
+) -> cpu.Module:
+    """The module that runs on `target`.
+
+    Raises:
+        TranslationError: the kernel, or its arguments, have no translation there.
+    """
+    from frontend_triton_compat.launch import plan_for  # launch imports this module late, for `source`
+
+    where = kernel.where
+    family = Target.parse(target)
+    call = kernel._signature.call(args, kwargs, placeless=True)
+    sizes = grid_of(grid, call.meta, where)
+    memories = {name: memory_of(name, a, exact=True) for name, a in call.arrays.items()}
+    real = {n: a for n, a in call.arrays.items() if isinstance(a, torch.Tensor) and a.device.type == "cpu"}
+    elements = {p.name: p.type for p in flat_params(call)}
+    aliases = aliases_of(real, elements, where)
+    params = {p.name: p for p in call.params}
+    if family.kind == "cpu":
+        return plan_for(lambda: parse(kernel.fn, params, sizes), memories, aliases, cpu.emit)[1]
+    if family.kind != "tpu":
+        raise error(
+            "not-translated",
+            f"the kernel has no translation for {target} yet",
+            where=where,
+            why="the Mosaic GPU dialect is not written yet",
+            do="check the kernel for tpu:v5e, tpu:v6e or tpu:7x",
+        )
+    if any(p.type == FP16 for p in flat_params(call)):
+        note(
+            "fp16-on-tpu",
+            f"{kernel.fn.__name__}: fp16 is held as fp32 on {target}",
+            where=where,
+            why="the TPU compiler refuses fp16 loads and conversions",
+            do="hold the tensors as bfloat16 to keep their size",
+        )
+
+    def build() -> Kernel:
+        return widen_fp16(parse(kernel.fn, params, sizes))
+
+    return plan_for(build, memories, aliases, tpu.emit)[1]
+
+
+def flat_params(call: Call) -> list[Param]:
+    """Every parameter, those inside tuples included."""
+    out, stack = [], list(call.params)
+    while stack:
+        p = stack.pop()
+        stack += p.items
+        out.append(p)
+    return out
+
+
+def widen_fp16(kernel: Kernel) -> Kernel:
+    """Every fp16 value, pointers' elements included, as fp32. Rewrites the kernel."""
+
+    def widened(element: dtype | pointer_type) -> dtype | pointer_type:
+        if isinstance(element, pointer_type):
+            return pointer_type(FP32) if element.element_ty == FP16 else element
+        return FP32 if element == FP16 else element
+
+    def visit(block: Block) -> None:
+        for value in block.args:
+            value.type = value.type.with_element(widened(value.type.element))
+        for op in block.ops:
+            for value in op.results:
+                value.type = value.type.with_element(widened(value.type.element))
+            for region in op.regions:
+                visit(region)
+
+    visit(kernel.body)
+    kernel.params = tuple(dataclasses.replace(p, type=FP32) if p.type == FP16 else p for p in kernel.params)
+    return kernel
+
+
+def specs_of(module: cpu.Module, call: Call) -> list[jax.ShapeDtypeStruct]:
+    """What the module's entry takes, without data."""
+    elements = {p.name: p.type for p in flat_params(call)}
+    out = []
+    for operand in module.operands:
+        element = elements[operand.param]
+        element = FP32 if element == FP16 else element
+        out.append(jax.ShapeDtypeStruct(operand.shape, getattr(jnp, element.numpy_name)))
+    return out
+
+
+def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any, target: str) -> Verdict:
+    """Translate for `target` and ask its real compiler; never raises for what the kernel does."""
+    where = kernel.where or Where("", 0)
+    base = {"kernel": kernel.fn.__name__, "file": where.file, "line": where.line, "target": target}
+    module = None
+    try:
+        module = translate(kernel, args, kwargs, grid, target)
+        if Target.parse(target).kind == "cpu":
+            return Verdict(**base, verdict="ok", static=_no_static(), source=module.source)
+        from frontend_triton_compat.launch import load_source
+
+        specs = specs_of(module, kernel._signature.call(args, kwargs, placeless=True))
+        report = pc.schedule_report(load_source(module.source, module.entry), specs, target)
+    except Diagnostic as refused:
+        at = refused.where if refused.where is not None and not refused.where.file.startswith("<") else where
+        ours = refused.slug in ("internal-error", "tpu-compile-failed")
+        return Verdict(
+            **base,
+            verdict="failed" if ours else "diagnosed",
+            code=refused.code,
+            slug=refused.slug,
+            message=str(refused.at(at)),
+            where={"line": at.line, "col": at.col},
+            source=module.source if module else "",
+        )
+    static = {
+        "time_ms": report.time_s * 1e3,
+        "bound": report.bound,
+        "mxu": report.utilisation,
+        "hbm_bytes": report.hbm_bytes,
+        "vmem_bytes": report.vmem_bytes,
+        "spills": report.spills,
+    }
+    return Verdict(**base, verdict="ok", static=static, source=module.source, report=report)
+
+
+def _no_static() -> dict[str, Any]:
+    return dict.fromkeys(("time_ms", "bound", "mxu", "hbm_bytes", "vmem_bytes", "spills"))
+
+
+def short(path: str) -> str:
+    """A file's name without its folders."""
+    return Path(path).name
