@@ -43,7 +43,7 @@ class BlockPointer:
     sizes: tuple[tensor, ...]
     strides: tuple[tensor, ...]
     offsets: tuple[tensor, ...]
-    block_shape: tuple[int, ...]
+    block_shape: tuple[int, ...] = field(metadata={"static": True})
 
     @classmethod
     def make(cls, base: tensor, shape: Any, strides: Any, offsets: Any, block_shape: Any) -> BlockPointer:
@@ -145,10 +145,10 @@ class tensor_descriptor:
     base: tensor
     shape: Any
     strides: Any
-    block_shape: Any
-    padding_option: Any
-    _load: Callable[..., Any] = field(repr=False)
-    _store: Callable[..., Any] = field(repr=False)
+    block_shape: Any = field(metadata={"static": True})
+    padding_option: Any = field(metadata={"static": True})
+    _load: Callable[..., Any] = field(repr=False, metadata={"static": True})
+    _store: Callable[..., Any] = field(repr=False, metadata={"static": True})
 
     @property
     def dtype(self) -> Any:

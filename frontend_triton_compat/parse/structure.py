@@ -65,7 +65,16 @@ def flatten(value: Any) -> tuple[list[tensor], Tree]:
     return tiles, _walk(value, tiles)
 
 
+@dataclass(frozen=True)
+class Static:
+    """A part of a dataclass that never holds tiles: a field with ``metadata={"static": True}``."""
+
+    value: Any
+
+
 def _walk(value: Any, tiles: list[tensor]) -> Tree:
+    if isinstance(value, Static):
+        return Tree("static", value.value)
     if isinstance(value, tensor) or (is_number(value) and type(value) in (bool, int, float)):
         tiles.append(to_tensor(value))
         return Tree("tile")
@@ -91,7 +100,9 @@ def _container(value: Any) -> tuple[str, Callable[..., Any], list[Any]] | None:
         return f"a dict with the keys {keys}", lambda *p: dict(zip(keys, p)), list(value.values())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [f.name for f in dataclasses.fields(value)]
-        return type(value).__name__, _rebuilder(value, names), [getattr(value, n) for n in names]
+        fixed = {f.name for f in dataclasses.fields(value) if f.metadata.get("static")}
+        parts = [Static(getattr(value, n)) if n in fixed else getattr(value, n) for n in names]
+        return type(value).__name__, _rebuilder(value, names), parts
     return None
 
 
@@ -109,6 +120,8 @@ def tiles_in(value: Any) -> list[tensor]:
     """The tiles in a value; numbers are left out and nothing is emitted."""
     if isinstance(value, tensor):
         return [value]
+    if isinstance(value, Static):
+        return []
     container = _container(value)
     return [] if container is None else [t for part in container[2] for t in tiles_in(part)]
 
