@@ -140,6 +140,11 @@ def checked_specs(specs: Any, count: int | None, what: str, where: Where | None)
     return tuple(whole(s) for s in items)
 
 
+def _plain(index_map: Any) -> Any:
+    """The user's own function inside what jax makes of an index map."""
+    return getattr(index_map, "index_map", inspect.unwrap(index_map) if callable(index_map) else index_map)
+
+
 def check_block(
     spec: Any, shape: Sequence[int], grid: Sequence[int], prefetch: int, what: str, where: Where | None
 ) -> None:
@@ -156,7 +161,7 @@ def check_block(
     Raises:
         Diagnostic: ``bad-block-spec``.
     """
-    place = Where.of_function(spec.index_map) or where
+    place = Where.of_function(_plain(spec.index_map)) or where
     block = spec.block_shape
     if block is not None and len(block) != len(shape):
         raise error(
