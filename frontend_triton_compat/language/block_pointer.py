@@ -40,10 +40,10 @@ class BlockPointer:
     """What `tl.make_block_ptr` gives; loops may carry and advance it."""
 
     base: tensor
-    sizes: tuple[tensor, ...]
-    strides: tuple[tensor, ...]
+    sizes: tuple[tensor, ...] = field(metadata={"carry": "known"})
+    strides: tuple[tensor, ...] = field(metadata={"carry": "known"})
     offsets: tuple[tensor, ...]
-    block_shape: tuple[int, ...] = field(metadata={"static": True})
+    block_shape: tuple[int, ...] = field(metadata={"carry": "static"})
 
     @classmethod
     def make(cls, base: tensor, shape: Any, strides: Any, offsets: Any, block_shape: Any) -> BlockPointer:
@@ -79,7 +79,7 @@ class BlockPointer:
     def advanced(self, offsets: Any) -> BlockPointer:
         """The same block further on."""
         steps = _scalars(offsets, "the offsets of advance", INT32, len(self.offsets))
-        return replace(self, offsets=tuple(operators.add(a, b) for a, b in zip(self.offsets, steps)))
+        return replace(self, offsets=tuple(a if b.const == 0 else operators.add(a, b) for a, b in zip(self.offsets, steps)))
 
     def advance(self, offsets: Any) -> BlockPointer:
         """Method form of `tl.advance`."""
@@ -145,10 +145,10 @@ class tensor_descriptor:
     base: tensor
     shape: Any
     strides: Any
-    block_shape: Any = field(metadata={"static": True})
-    padding_option: Any = field(metadata={"static": True})
-    _load: Callable[..., Any] = field(repr=False, metadata={"static": True})
-    _store: Callable[..., Any] = field(repr=False, metadata={"static": True})
+    block_shape: Any = field(metadata={"carry": "static"})
+    padding_option: Any = field(metadata={"carry": "static"})
+    _load: Callable[..., Any] = field(repr=False, metadata={"carry": "static"})
+    _store: Callable[..., Any] = field(repr=False, metadata={"carry": "static"})
 
     @property
     def dtype(self) -> Any:

@@ -319,7 +319,8 @@ def cast(x: tensor, t: Any, rounding: str | None = None) -> tensor:
     if x.const is not None:
         value = fold_cast(x.const, source, t)
         if value is not None:
-            return constant(value, t, literal=x.literal)
+            name = x.handle.producer.attrs["name"] if x.handle.producer is not None else ""
+            return constant(value, t, name=name, literal=x.literal)
     if t.is_bool():
         zero = constant(0, source)
         return map_("ne", *broadcast(x, zero))

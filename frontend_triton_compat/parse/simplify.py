@@ -7,6 +7,7 @@ unchanged; loads whose value nobody uses are dropped.
 from __future__ import annotations
 
 from frontend_triton_compat.ir import Block, Kernel, Op, Value, walk
+from frontend_triton_compat.parse.lower_bounds import drop_lower_bounds, substitute
 
 _EFFECTS = ("store", "atomic", "assert_", "print_")
 
@@ -14,6 +15,7 @@ _EFFECTS = ("store", "atomic", "assert_", "print_")
 def simplify(kernel: Kernel) -> Kernel:
     """Drop invariant and dead carried values, and operations whose results nobody uses."""
     _drop_invariant(kernel.body)
+    drop_lower_bounds(kernel)
     live = _live(kernel.body)
     _drop_dead(kernel.body, live)
     return kernel
@@ -31,7 +33,7 @@ def _drop_invariant(body: Block) -> None:
         elif op.kind == "while":
             _trim(op, [i for i, y in enumerate(op.regions[1].yields) if y is op.regions[1].args[i]], replaced, 0, 0)
     if replaced:
-        _substitute(body, replaced)
+        substitute(body, replaced)
         _drop_invariant(body)
 
 
@@ -55,19 +57,7 @@ def keep_carried(op: Op, kept: list[int]) -> None:
     body.yields = tuple(body.yields[i] for i in kept)
 
 
-def _substitute(body: Block, replaced: dict[Value, Value]) -> None:
-    def final(v: Value) -> Value:
-        while v in replaced:
-            v = replaced[v]
-        return v
-
-    for op in walk(body):
-        op.operands = tuple(final(v) for v in op.operands)
-        for region in op.regions:
-            region.yields = tuple(final(v) for v in region.yields)
-
-
-# -- what nobody uses ----------------------------------------------------------------------------------------------------
+# -- what nobody uses --------------------------------------------------------------------------------------------------
 
 
 def _has_effects(op: Op) -> bool:

@@ -18,7 +18,7 @@ from frontend_triton_compat.language.tensor import is_number, tensor
 
 @dataclass(frozen=True)
 class Tree:
-    """Structure of a value: a tile (``tile``), something static, or a container with parts."""
+    """Structure of a value: a tile (``tile``), something ``static``, a ``known`` scalar, or a container with parts."""
 
     kind: str
     static: Any = None
@@ -28,7 +28,7 @@ class Tree:
         """The value with `tiles` in the places of its tiles."""
         if self.kind == "tile":
             return next(tiles)
-        if self.kind == "static":
+        if self.kind in ("static", "known"):
             return self.static
         return self.static(*[p.build(tiles) for p in self.parts])
 
@@ -38,8 +38,9 @@ class Tree:
             return False
         if self.kind == "static" and not _equal(self.static, other.static):
             return False
-        if self.kind not in ("tile", "static") and self.kind.split(":")[0] != other.kind.split(":")[0]:
-            return False
+        if self.kind == "known":
+            a, b = self.static, other.static
+            return a.dtype == b.dtype and a.const == b.const
         return all(a.same(b) for a, b in zip(self.parts, other.parts))
 
     def __str__(self) -> str:
@@ -51,7 +52,7 @@ class Tree:
 def _equal(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    if type(a) is not type(b):
+    if type(a) is not type(b) or tiles_in(a):
         return False
     try:
         return bool(a == b)
@@ -67,14 +68,24 @@ def flatten(value: Any) -> tuple[list[tensor], Tree]:
 
 @dataclass(frozen=True)
 class Static:
-    """A part of a dataclass that never holds tiles: a field with ``metadata={"static": True}``."""
+    """A part of a dataclass that never holds tiles: a field with ``metadata={"carry": "static"}``."""
 
     value: Any
+
+
+@dataclass(frozen=True)
+class Known:
+    """A tuple of scalars whose known numbers stay known in a loop: ``metadata={"carry": "known"}``."""
+
+    value: tuple[tensor, ...]
 
 
 def _walk(value: Any, tiles: list[tensor]) -> Tree:
     if isinstance(value, Static):
         return Tree("static", value.value)
+    if isinstance(value, Known):
+        parts = [Tree("known", v) if v.const is not None else _walk(v, tiles) for v in value.value]
+        return Tree(f"a tuple of {len(parts)}", lambda *p: tuple(p), tuple(parts))
     if isinstance(value, tensor) or (is_number(value) and type(value) in (bool, int, float)):
         tiles.append(to_tensor(value))
         return Tree("tile")
@@ -100,8 +111,9 @@ def _container(value: Any) -> tuple[str, Callable[..., Any], list[Any]] | None:
         return f"a dict with the keys {keys}", lambda *p: dict(zip(keys, p)), list(value.values())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [f.name for f in dataclasses.fields(value)]
-        fixed = {f.name for f in dataclasses.fields(value) if f.metadata.get("static")}
-        parts = [Static(getattr(value, n)) if n in fixed else getattr(value, n) for n in names]
+        marks = {f.name: f.metadata.get("carry") for f in dataclasses.fields(value)}
+        wrap = {"static": Static, "known": Known}
+        parts = [wrap[marks[n]](getattr(value, n)) if marks[n] else getattr(value, n) for n in names]
         return type(value).__name__, _rebuilder(value, names), parts
     return None
 
@@ -120,8 +132,8 @@ def tiles_in(value: Any) -> list[tensor]:
     """The tiles in a value; numbers are left out and nothing is emitted."""
     if isinstance(value, tensor):
         return [value]
-    if isinstance(value, Static):
-        return []
+    if isinstance(value, (Static, Known)):
+        return [] if isinstance(value, Static) else list(value.value)
     container = _container(value)
     return [] if container is None else [t for part in container[2] for t in tiles_in(part)]
 
