@@ -4,7 +4,8 @@
 """
 
 from pallas_core.budget import Budget
-from pallas_core.call import PallasFunction, compiler_params, pallas_call
+from pallas_core.call import compiler_params, pallas_call
+from pallas_core.function import PallasFunction
 from pallas_core.grid import (
     BlockSpec,
     Buffered,

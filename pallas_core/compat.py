@@ -71,6 +71,11 @@ def is_library_frame(filename: str) -> bool:
     return "/jaxlib/" in filename or not source_info_util.is_user_filename(filename)
 
 
+def is_layout_mismatch(exc: BaseException) -> bool:
+    """Whether an ahead-of-time executable refused an argument for its memory layout."""
+    return isinstance(exc, ValueError) and "input layouts that disagree" in str(exc)
+
+
 def bytecode(lowered: jax.stages.Lowered) -> bytes:
     """The StableHLO module of a lowering as MLIR bytecode, locations included."""
     buffer = io.BytesIO()

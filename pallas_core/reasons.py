@@ -187,5 +187,5 @@ def explain_failure(
         f"the TPU compiler refuses this program{on} (stage: {stage})",
         where=place,
         why=clean(message) or "it gave no reason.",
-        do="rewrite the marked operation; the table of what a TPU kernel accepts is in docs/targets.md",
+        do="rewrite the marked operation, or do that step outside the kernel, where XLA runs it",
     )

@@ -16,7 +16,8 @@ from jax.experimental import pallas as pl
 from bridge.devices import Target
 from bridge.diagnostics import Where, error
 from pallas_core import shapes
-from pallas_core.call import PallasFunction, compiler_params, pallas_call
+from pallas_core.call import compiler_params, pallas_call
+from pallas_core.function import PallasFunction
 from pallas_core.grid import BlockSpec
 from pallas_core.refs import VMEM
 

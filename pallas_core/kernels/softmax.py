@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from bridge.devices import Target
 from bridge.diagnostics import Where, error
 from pallas_core import shapes
-from pallas_core.call import PallasFunction, compiler_params, pallas_call
+from pallas_core.call import compiler_params, pallas_call
+from pallas_core.function import PallasFunction
 from pallas_core.grid import BlockSpec
 
 #: Bytes of a block, by chip: below about half of this, the cost of a grid step shows.
