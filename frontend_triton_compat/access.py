@@ -47,6 +47,20 @@ class Slice:
             lo, hi = lo + min(0, last), hi + max(0, last)
         return lo, hi
 
+    def reach(self) -> int:
+        """The last coordinate that is touched when several variables share the dimension: whole periods of each."""
+        moving = sorted((s for v, s in self.steps.items() if not v.serial), reverse=True)
+        last = self.bounds()[1]
+        if len(moving) > 1 and moving[-1] > 0:
+            outer = next(v for v, s in self.steps.items() if s == moving[0] and not v.serial)
+            serial = sum(max(0, s * ((v.count or 1) - 1)) for v, s in self.steps.items() if v.serial)
+            last = max(last, self.start + serial + moving[0] * (outer.count or 1) - 1)
+        return last
+
+    def form(self) -> Form:
+        """The coordinate as a form."""
+        return Form(self.start, {**self.steps, **self.opaques})
+
 
 @dataclass(frozen=True)
 class Window:
@@ -65,6 +79,7 @@ class View:
         shape: sizes; the first is as long as the accesses need.
         origin: element, counted from the pointer, where the view starts.
         pad: elements of the view that lie before and behind the storage and must be made up.
+        widths: sizes as the kernel sees them: inner dimensions are widened where a masked block runs over their end.
     """
 
     memory: Memory
@@ -72,6 +87,12 @@ class View:
     shape: tuple[int, ...]
     origin: int
     pad: tuple[int, int]
+    widths: tuple[int, ...]
+
+    @property
+    def widened(self) -> bool:
+        """Whether the kernel sees a larger array than the memory is."""
+        return self.widths != self.shape
 
     @property
     def size(self) -> int:
@@ -82,8 +103,12 @@ class View:
         return n
 
 
-def divide(form: Form, strides: Sequence[int]) -> Window | None:
-    """Write a form as a window over strides (descending, ending with 1); None where it does not divide cleanly."""
+def divide(form: Form, strides: Sequence[int], mask: Sequence[Form] = ()) -> Window | None:
+    """Write a form as a window over strides (descending, ending with 1); None where it does not divide cleanly.
+
+    A coordinate may run over the end of its dimension if the mask (forms that are negative where it holds) shuts those
+    lanes out.
+    """
     starts = [0] * len(strides)
     rest = form.const
     for i, stride in enumerate(strides):
@@ -101,7 +126,8 @@ def divide(form: Form, strides: Sequence[int]) -> Window | None:
     for i, piece in enumerate(slices[1:], 1):
         lo, hi = piece.bounds()
         unknown = piece.opaques or any(v.count is None for v in piece.steps)
-        if unknown or lo < 0 or hi >= strides[i - 1] // strides[i]:
+        size = strides[i - 1] // strides[i]
+        if unknown or lo < 0 or (hi >= size and not _shut_out(piece, size, mask)):
             return None
     seen: set[Var] = set()
     for piece in slices:
@@ -109,6 +135,13 @@ def divide(form: Form, strides: Sequence[int]) -> Window | None:
             return None
         seen |= set(piece.steps)
     return Window(tuple(slices))
+
+
+def _shut_out(piece: Slice, size: int, mask: Sequence[Form]) -> bool:
+    """Whether the mask says ``coordinate < n`` for some n that is at most the dimension's size."""
+    coordinate = piece.form()
+    gaps = [(condition - coordinate) for condition in mask]
+    return any(gap.is_const and -gap.const <= size for gap in gaps)
 
 
 def _carry_up(slices: list[Slice], strides: Sequence[int]) -> None:
@@ -122,7 +155,7 @@ def _carry_up(slices: list[Slice], strides: Sequence[int]) -> None:
             slices[i - 1] = Slice(slices[i - 1].start + whole, slices[i - 1].steps, slices[i - 1].opaques)
 
 
-def choose_strides(forms: Sequence[Form], memory: Memory) -> tuple[int, ...]:
+def choose_strides(forms: Sequence[Form], masks: Sequence[Sequence[Form]], memory: Memory) -> tuple[int, ...]:
     """The strides under which most accesses divide cleanly; more dimensions only where they help."""
     own = sorted({abs(s) for s, n in zip(memory.strides, memory.shape) if n > 1 and s} | {1}, reverse=True)
     coefficients: set[int] = {1}
@@ -133,7 +166,7 @@ def choose_strides(forms: Sequence[Form], memory: Memory) -> tuple[int, ...]:
         candidates += _chains(pool)
     best, best_score = (1,), (-1, 0, 0)
     for chain in dict.fromkeys(candidates):
-        windows = [divide(f, chain) for f in forms]
+        windows = [divide(f, chain, m) for f, m in zip(forms, masks)]
         clean = sum(w is not None for w in windows)
         # One variable a dimension is what a block is made of; ties go to fewer dimensions.
         crowded = sum(len(s.steps) > 1 for w in windows if w for s in w.slices)
@@ -167,7 +200,7 @@ def make_view(memory: Memory, strides: tuple[int, ...], windows: Sequence[Window
     """The smallest view that holds every window, and for accesses by computed index everything the tensor has."""
     lows, highs = [], []
     for window in windows:
-        lo, hi = window.slices[0].bounds()
+        lo, hi = window.slices[0].bounds()[0], window.slices[0].reach()
         if window.slices[0].opaques or any(v.count is None for v in window.slices[0].steps):
             lo, hi = _tensor_rows(memory, strides[0])
         lows.append(lo)
@@ -181,7 +214,11 @@ def make_view(memory: Memory, strides: tuple[int, ...], windows: Sequence[Window
     origin, size = lo * strides[0], (hi - lo + 1) * strides[0]
     short = origin + size - memory.after  # elements missing at the end of the storage
     pad = (max(0, -origin - memory.before), max(0, short))
-    return View(memory, strides, shape, origin, pad)
+    widths = list(shape)
+    for window in windows:
+        for i, piece in enumerate(window.slices[1:], 1):
+            widths[i] = max(widths[i], piece.reach() + 1)
+    return View(memory, strides, shape, origin, pad, tuple(widths))
 
 
 def _tensor_rows(memory: Memory, stride: int) -> tuple[int, int]:

@@ -35,6 +35,8 @@ class Var:
         outer: for a fused variable, ``outer * inner.size + inner`` is this one.
         inner: see `outer`.
         axis: for an ``axis`` variable, the axis.
+        serial: whether it counts a loop that stays a loop, so that it is one number at a time.
+        rank: where its dimension stands among others; batch variables come first.
     """
 
     kind: str
@@ -45,6 +47,8 @@ class Var:
     outer: Var | None = None
     inner: Var | None = None
     axis: Axis | None = None
+    serial: bool = False
+    rank: int = 0
     id: int = field(default_factory=_ids.__next__)
 
     @property

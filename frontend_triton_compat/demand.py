@@ -34,15 +34,23 @@ class Access:
         op: the operation.
         param: the argument it touches.
         form: offset in elements from the argument's pointer.
-        mask: all conditions, those of enclosing ifs and loops included.
+        mask: the conditions of its own mask.
+        conditions: those of the enclosing ifs and loops. A load needs them only to know how far it goes: what it reads
+            where they do not hold is never looked at.
     """
 
     op: Op
     param: str
     form: Form
     mask: list[Conjunct]
+    conditions: tuple[Conjunct, ...] = ()
     order: int = 0
     path: tuple[Op, ...] = ()  # enclosing loops and ifs
+
+    @property
+    def all_conditions(self) -> list[Conjunct]:
+        """The mask and the path's conditions."""
+        return [*self.conditions, *self.mask]
 
 
 @dataclass
@@ -204,15 +212,23 @@ class Walker:
 
     def _access(self, op: Op, mask: Value | None) -> None:
         pointer = op.operands[0]
-        conditions = list(self.conditions[op])
-        if mask is not None:
-            conditions += self.conjuncts(mask)
+        own = self.conjuncts(mask) if mask is not None else []
         access = Access(
-            op, self.affine.base(pointer), self.affine.form(pointer), conditions, self.order[op], self.path[op]
+            op,
+            self.affine.base(pointer),
+            self.affine.form(pointer),
+            own,
+            self.conditions[op],
+            self.order[op],
+            self.path[op],
         )
         self.out.accesses[op] = access
         self.root(access.form)
-        self.need_mask(conditions)
+        if op.kind == "load":
+            self.need_mask(own)
+            self.out.roots += [c.form for c in access.conditions if c.form is not None]
+        else:
+            self.need_mask(access.all_conditions)
 
     def _expand(self, value: Value) -> None:
         form = self.affine.form(value) if value.type.element.is_int() else None

@@ -219,6 +219,8 @@ def _fold(plan: Schedule) -> None:
                 changed = True
                 break
     plan._deps.clear()
+    for op, loop in plan.affine.loops.items():
+        loop.var.serial = op not in plan.folds
 
 
 def _foldable(plan: Schedule, op: Op) -> Fold | None:
@@ -401,7 +403,7 @@ def _crop(plan: Schedule, uncropped: frozenset[str]) -> None:
     accesses = plan.demand.accesses
     variables: dict[Var, None] = {}
     for access in accesses.values():
-        for form in [access.form, *(c.form for c in access.mask if c.form is not None)]:
+        for form in [access.form, *(c.form for c in access.all_conditions if c.form is not None)]:
             for var in plan.form(form).vars:
                 variables[var] = None
     reduced = _reduced_vars(plan)
@@ -448,7 +450,7 @@ def _involves(plan: Schedule, access: Access, var: Var) -> bool:
 
 def _bound(plan: Schedule, access: Access, var: Var) -> int | None:
     best: int | None = None
-    for c in access.mask:
+    for c in access.all_conditions:
         if c.form is None:
             continue
         form = plan.form(c.form)
@@ -469,9 +471,10 @@ def _finish_accesses(plan: Schedule) -> None:
         pending = False
         plan.accesses = {}
         for op, access in list(plan.demand.accesses.items()):
-            mask = [c for c in (settle(plan, c) for c in access.mask) if c is not None]
+            needed = access.mask if op.kind == "load" else access.all_conditions
+            mask = [c for c in (settle(plan, c) for c in needed) if c is not None]
             form = plan.form(access.form)
-            plan.accesses[op] = Access(op, access.param, form, _unique(mask), access.order, access.path)
+            plan.accesses[op] = Access(op, access.param, form, _unique(mask), (), access.order, access.path)
             for left in [form, *(c.form for c in mask if c.form is not None)]:
                 for opaque in left.opaques:
                     if opaque.value not in plan.demand.live:
@@ -516,8 +519,11 @@ def _make_windows(plan: Schedule) -> None:
     for param, accesses in by_param.items():
         memory = plan.memories[param]
         forms = [a.form for a in accesses]
-        strides = choose_strides(forms, memory)
-        windows = [divide(f, strides) for f in forms]
+        masks = [
+            [plan.form(c.form) for c in plan.demand.accesses[a.op].all_conditions if c.form is not None] for a in accesses
+        ]
+        strides = choose_strides(forms, masks, memory)
+        windows = [divide(f, strides, m) for f, m in zip(forms, masks)]
         scattered = [a.form for a, w in zip(accesses, windows) if w is None]
         plan.views[param] = make_view(memory, strides, [w for w in windows if w is not None], scattered)
         for access, window in zip(accesses, windows):
@@ -538,3 +544,5 @@ def _order_batch(plan: Schedule) -> None:
             if var in reach:
                 reach[var] = max(reach[var], abs(access.form.coefficient(var)))
     plan.batch = sorted(reach, key=lambda v: -reach[v])
+    for i, var in enumerate(plan.batch):
+        var.rank = i - len(plan.batch)

@@ -182,7 +182,7 @@ class CpuEmitter(Emitter):
 
     def _indices(self, window: Window, view: View) -> list[_DimIndex] | None:
         out = []
-        for i, (piece, size) in enumerate(zip(window.slices, view.shape)):
+        for i, (piece, size) in enumerate(zip(window.slices, view.widths)):
             if i == 0:
                 piece = Slice(piece.start - view.origin // view.strides[0], piece.steps, piece.opaques)
             if piece.opaques:
@@ -248,7 +248,7 @@ class CpuEmitter(Emitter):
 
     def _gather(self, ref: str, access: Access, view: View) -> Expr:
         offsets = self._offsets(access, view)
-        flat = f"{ref}[...]" if len(view.shape) == 1 else f"{ref}[...].reshape(-1)"
+        flat = f"{ref}[...]" if len(view.shape) == 1 else f"{ref}[{_narrowed(view)}].reshape(-1)"
         return Expr(f"{flat}[jnp.clip({offsets.code}, 0, {view.size - 1})]", offsets.dims)
 
     def write(self, access: Access, value: Expr, mask: Expr | None) -> None:
@@ -318,7 +318,8 @@ class CpuEmitter(Emitter):
         del element
         flat = "" if len(view.shape) == 1 else ".reshape(-1)"
         back = "" if len(view.shape) == 1 else f".reshape({_shape(list(view.shape))})"
-        self.put(f"{param}_out[...] = {param}_out[...]{flat}.at[{index}].set({stored}, mode='drop'){back}", access.op)
+        place = f"{param}_out[{_narrowed(view)}]"
+        self.put(f"{place} = {place}{flat}.at[{index}].set({stored}, mode='drop'){back}", access.op)
 
     # -- the module
 
@@ -363,8 +364,11 @@ class CpuEmitter(Emitter):
                 n = view.size - sum(view.pad)
                 operands.append(Operand(p, (n,), view.origin + view.pad[0]))
                 text.append(f"    {p} = jnp.pad({p}, {view.pad}).reshape({_shape(list(view.shape))})")
+            if view.widened:
+                room = tuple((0, w - n) for w, n in zip(view.widths, view.shape))
+                text.append(f"    {p} = jnp.pad({p}, {room})  # room for masked blocks that run over the end")
         operands += [Operand(s, (1,), scalar=True) for s in scalars]
-        shapes = [f"jax.ShapeDtypeStruct({_shape(list(plan.views[p].shape))}, jnp.{self._element(p)})" for p in plan.written]
+        shapes = [f"jax.ShapeDtypeStruct({_shape(list(plan.views[p].widths))}, jnp.{self._element(p)})" for p in plan.written]
         alias = {arrays.index(p): plan.written.index(p) for p in aliased}
         call = ["    results = pl.pallas_call(", f"        {name}_kernel,", f"        out_shape=({', '.join(shapes)},),"]
         if alias:
@@ -375,12 +379,13 @@ class CpuEmitter(Emitter):
         finals = []
         for i, p in enumerate(plan.written):
             view = plan.views[p]
+            whole = f"results[{i}]" + (f"[{_narrowed(view)}]" if view.widened else "")
             if view.pad == (0, 0):
-                finals.append(f"results[{i}]")
+                finals.append(whole)
                 results.append(Result(p, view.shape, view.origin, view.strides, self._box(p)))
             else:
                 n = view.size - sum(view.pad)
-                finals.append(f"results[{i}].reshape(-1)[{view.pad[0]}:{view.pad[0] + n}]")
+                finals.append(f"{whole}.reshape(-1)[{view.pad[0]}:{view.pad[0] + n}]")
                 results.append(Result(p, (n,), view.origin + view.pad[0], (1,), ((0, n),)))
         text.append(f"    return {'(' + finals[0] + ',)' if len(finals) == 1 else '(' + ', '.join(finals) + ')'}")
         return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results))
@@ -399,7 +404,7 @@ class CpuEmitter(Emitter):
                 continue
             window = self.plan.windows[access.op]
             indices = self._indices(window, view) if window is not None else None
-            if indices is not None and all(d.text == ":" or (d.text == "0" and n == 1) for d, n in zip(indices, view.shape)):
+            if indices is not None and all(d.text == ":" or (d.text == "0" and n == 1) for d, n in zip(indices, view.widths)):
                 if all(d.split is None or d.split == tuple(self.extent(v) for v in d.vars) for d in indices):
                     return True
         return False
@@ -433,6 +438,13 @@ class _DimIndex:
     flip: bool = False
     rows: Expr | None = None
     size: int = 0
+
+
+def _narrowed(view: View) -> str:
+    """The index that takes a widened view back to its memory."""
+    if not view.widened:
+        return "..."
+    return ", ".join(":" if w == n else f":{n}" for w, n in zip(view.widths, view.shape))
 
 
 def _plus_terms(start: int, terms: list[tuple[str, int]]) -> str:

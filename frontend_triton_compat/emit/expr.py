@@ -88,6 +88,8 @@ def _ordered(shapes: Sequence[tuple[Var | None, ...]]) -> tuple[Var, ...]:
         for i, d in enumerate(named):
             if d not in order:
                 after = next((order.index(e) for e in named[i + 1 :] if e in order), len(order))
+                if d.rank < 0:  # a batch variable stands before all that follow it in the canonical order
+                    after = min(after, next((k for k, e in enumerate(order) if e.rank > d.rank), after))
                 order.insert(after, d)
     return tuple(order)
 
@@ -103,7 +105,7 @@ def align(expr: Expr, target: Sequence[Var | None]) -> str:
         if len(dims) != len(named):
             code = f"{expr.operand}[{', '.join(':' if d is not None else '0' for d in dims)}]"
         perm = [named.index(d) for d in wanted]
-        code = f"{code}.T" if perm == [1, 0] else f"jnp.transpose({code}, {tuple(perm)})"
+        code = f"{Expr(code).operand}.T" if perm == [1, 0] else f"jnp.transpose({code}, {tuple(perm)})"
         dims, expr = list(wanted), Expr(code, tuple(wanted))
     if len(dims) <= len(target) and all(d is None or d is t for d, t in zip(reversed(dims), reversed(target))):
         return code

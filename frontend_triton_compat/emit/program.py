@@ -8,6 +8,7 @@ and written, how an index is counted and what stands around the statements.
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from frontend_triton_compat.demand import Access, Conjunct, closed
 from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, union
 from frontend_triton_compat.emit.fills import fold_constant
 from frontend_triton_compat.ir import Block, Op, Value
-from frontend_triton_compat.language.table import ROWS
+from frontend_triton_compat.language.table import REDUCTIONS, ROWS
 from frontend_triton_compat.schedule import Schedule, settle
 from frontend_triton_compat.types import TileType, dtype
 
@@ -328,13 +329,18 @@ class Emitter:
             chosen = operands[1]
             return Expr(chosen.code, chosen.dims, chosen.literal, self._fills("where", operands, element, result))
         typed = operands
-        if all(e.literal is not None for e in operands[1 if fn == "where" else 0 :]):
+        strict = "lax." in code or "{0}." in code
+        if strict or all(e.literal is not None for e in operands[1 if fn == "where" else 0 :]):
             name = element.numpy_name
             first = operands[:1] if fn == "where" else []
-            typed = [*first, *(literal(e.literal, name) for e in operands[len(first) :])]
+            rest = operands[len(first) :]
+            typed = [*first, *(e if e.literal is None else literal(e.literal, name) for e in rest)]
         dims = union(typed)
         infix = code.startswith("{") or code.startswith("0 -") or code.startswith("~")
         parts = [align(e, dims) for e in typed]
+        if strict and len(parts) > 1:  # lax does not broadcast
+            shape = shape_of(dims, self.extent)
+            parts = [p if e.dims == dims else f"jnp.broadcast_to({p}, {shape})" for p, e in zip(parts, typed)] if dims else parts
         text = code.format(*(_tight(p) if infix or "{0}." in code else p for p in parts))
         return Expr(text, dims, None, self._fills(fn, operands, element, result))
 
@@ -416,9 +422,9 @@ class Emitter:
         operands = [self.whole(v) for v in op.operands]
         lead = [v for v in self.plan.batch if any(v in e.dims for e in operands)]
         names = [f"a{i}" for i in range(len(operands))]
-        body = code.format(*names, **{k: repr(v) for k, v in op.attrs.items()})
+        body = _chosen(code.format(*names, **{k: repr(v) for k, v in op.attrs.items()}))
         if not lead:
-            text = code.format(*(e.operand for e in operands), **{k: repr(v) for k, v in op.attrs.items()})
+            text = _chosen(code.format(*(e.operand for e in operands), **{k: repr(v) for k, v in op.attrs.items()}))
         else:
             full = []
             for e, v in zip(operands, op.operands):
@@ -448,7 +454,7 @@ class Emitter:
         if code.startswith("!"):
             raise error(code[1:], f"{op['fn']} on {self.target}", where=op.where, why=row.doc)
         axis = expr.dims.index(var)
-        return Expr(code.format(expr.operand, axis=axis, reverse=bool(op.attrs.get("reverse"))), expr.dims)
+        return Expr(_chosen(code.format(expr.operand, axis=axis, reverse=bool(op.attrs.get("reverse")))), expr.dims)
 
     def with_dim(self, expr: Expr, var: Var, of: TileType) -> Expr:
         """An expression that surely has a dimension counting `var`."""
@@ -479,7 +485,7 @@ class Emitter:
 
     def reduction(self, fn: str, expr: Expr, axis: int, element: Any) -> str:
         """Source of one reduction that keeps its dimension."""
-        row = ROWS[fn]
+        row = REDUCTIONS[fn]
         code = row.code_for(self.target, element.kind)
         if code.startswith("!"):
             raise error(code[1:], f"{fn} on {self.target}", why=row.doc)
@@ -599,7 +605,7 @@ class Emitter:
         fills: dict[Var, Expr] = {}
         before = self.plan.demand.accesses[op]
         past = set()
-        for c in before.mask:
+        for c in before.all_conditions:
             if c.form is not None:
                 past |= self._false_past_crop(self.plan.form(c.form))
         for var in past:
@@ -898,6 +904,12 @@ def _tight(code: str) -> str:
 
 def _tuple(parts: list[str]) -> str:
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def _chosen(code: str) -> str:
+    """``(a if True else b)`` is ``a``: rows may have a branch on an attribute."""
+    match = re.fullmatch(r"\((.*) if (True|False) else (.*)\)", code)
+    return code if match is None else match[1] if match[2] == "True" else match[3]
 
 
 def _where(op: Op | None) -> Any:

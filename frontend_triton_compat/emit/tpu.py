@@ -374,7 +374,7 @@ _VMEM_LIMIT = 64 << 20
 def emit(plan: Schedule) -> Module:
     """The TPU module of a scheduled kernel."""
     for view in plan.views.values():
-        if view.pad != (0, 0):
+        if view.pad != (0, 0) or view.widened:
             access = next(a for a in plan.accesses.values() if a.param == view.memory.param)
             raise error(
                 "access-not-tiled",
