@@ -14,12 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
-
 from bridge.diagnostics import Diagnostic, error
 from inductor_backend import regions
 from inductor_backend.compat import front_half, output_code_log
-from inductor_backend.emit import reject
+from inductor_backend.emit import Chooser, reject
 from inductor_backend.fallback import Eager, announcing, failed_node
 from inductor_backend.graph import Unbacked, analyse, where_of
 from inductor_backend.options import Options
@@ -80,12 +78,13 @@ def _check_devices(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
 class CompiledGraph:
     """One ATen graph, and its runners by concrete sizes."""
 
-    def __init__(self, gm: torch.fx.GraphModule, options: Options):
+    def __init__(self, gm: torch.fx.GraphModule, options: Options, counted: bool = True):
         global _compiled
-        _compiled += 1
+        _compiled += counted
         self.gm, self.options = gm, options
         self.number = next(_numbers)
         self.refused: dict[str, str] = {}
+        self.no_kernels = False
         self.runners: OrderedDict[Any, Callable[[list[Any]], Any]] = OrderedDict()
         self.lock = threading.RLock()
         self.assemblies: list[Assembly] = []
@@ -126,6 +125,10 @@ class CompiledGraph:
             except Diagnostic:
                 raise
             except Exception as failure:
+                if not self.no_kernels and self.options.kernels != "none":
+                    # Pallas accepts less than jax does inside a kernel: plain array code first, ATen only after that.
+                    self.no_kernels = True
+                    continue
                 if not self.blame(failure, plan):
                     return self.eager(f"jax could not compile the graph ({type(failure).__name__}: {_first_line(failure)})")
                 continue
@@ -133,9 +136,11 @@ class CompiledGraph:
             return announcing(runner, [(n, r) for n, r in plan.aten.items() if r])
         raise error("internal-error", "a graph could not be planned")
 
-    def chooser(self) -> Callable[..., list[list[Node]]]:
+    def chooser(self) -> Chooser:
         """How regions are picked."""
-        return regions.none
+        if self.no_kernels:
+            return regions.none
+        return {"none": regions.none, "all": regions.every, "profitable": regions.profitable}[self.options.kernels]
 
     def blame(self, failure: Exception, plan: Any) -> bool:
         """Find the emitted line that failed, and refuse its node from now on."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,9 @@ from inductor_backend.compat import PROMOTION, elementwise_dtypes
 from inductor_backend.graph import Graph, Segment, Spec, flat, name_of, row_of, where_of
 from inductor_backend.ops import DTYPES, Out, cast, functions
 from inductor_backend.ops.table import BOOL_OUT, KEEP, MATMUL
+
+#: Picks groups of lines for kernels.
+Chooser = Callable[[list["Line"], Graph], list[list["Line"]]]
 
 _LOW = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
@@ -61,13 +66,7 @@ def namespace() -> dict[str, Any]:
         "inf": math.inf,
         "nan": math.nan,
         "pallas": pallas,
-        "fresh": fresh,
     }
-
-
-def fresh(x: Any, *inputs: Any) -> Any:
-    """`x`, or a copy when it is one of the segment's own inputs: a result must never alias torch's memory."""
-    return jnp.copy(x) if any(x is i for i in inputs) else jnp.asarray(x)
 
 
 class Emitter:
@@ -235,8 +234,18 @@ def reject(node: Node, plan: Graph) -> str | None:
     return None
 
 
+@dataclass
+class Line:
+    """One assignment of the segment: its name, expression, node (None for a transposed input) and what it reads."""
+
+    name: str
+    text: str
+    node: Node | None
+    reads: set[str]
+
+
 def emit_segment(
-    name: str, segment: Segment, plan: Graph, inputs: list[Value], results: list[Node], regions: list[list[Node]]
+    name: str, segment: Segment, plan: Graph, inputs: list[Value], results: list[Node], choose: Chooser
 ) -> Source:
     """The source of one jitted segment.
 
@@ -246,143 +255,128 @@ def emit_segment(
         plan: the plan it belongs to.
         inputs: operands from outside, in order.
         results: nodes whose values leave the segment, in order.
-        regions: groups of the segment's nodes that become one Pallas kernel each, every group in order.
+        choose: picks the groups of lines that become one Pallas kernel each.
     """
     emitter, source = Emitter(plan), Source(name)
-    head: list[str] = []
-    body: list[tuple[str, Node | None]] = []
+    lines: list[Line] = []
     params = []
     for value in inputs:
-        order = value.spec.order()
-        if order is not None and order != tuple(range(len(order))):
-            params.append(f"{value.node.name}_stored")
-            inverse = [order.index(d) for d in range(len(order))]
-            body.append((f"{value.node.name} = jnp.transpose({value.node.name}_stored, {inverse})", None))
-            if order == (*range(len(order) - 2), len(order) - 1, len(order) - 2):
-                emitter.flipped[value.node] = f"{value.node.name}_stored"
-        else:
-            params.append(value.node.name)
-    owner = {n: i for i, region in enumerate(regions) for n in region}
-    done: set[int] = set()
-    last_place = None
-    for node in _grouped(segment.nodes, owner, regions):
-        index = owner.get(node)
-        if index is not None:
-            if index not in done:
-                done.add(index)
-                text, call = _emit_kernel(f"{name}_kernel_{index}", regions[index], plan, results, emitter)
-                head += [text, ""]
-                source.kernels.append(text)
-                body.append((call, regions[index][-1]))
+        order, given = value.spec.order(), value.node.name
+        if order is None or order == tuple(range(len(order))):
+            params.append(given)
             continue
-        place = where_of(node)
-        if place is not None and str(place) != last_place:
-            last_place = str(place)
-            body.append((f"# {place.file.rsplit('/', 1)[-1]}:{place.line}  {place.text().strip()[:100]}", None))
+        params.append(f"{given}_stored")
+        inverse = [order.index(d) for d in range(len(order))]
+        lines.append(Line(given, f"jnp.transpose({given}_stored, {inverse})", None, {f"{given}_stored"}))
+        if order == (*range(len(order) - 2), len(order) - 1, len(order) - 2):
+            emitter.flipped[value.node] = f"{given}_stored"
+    for node in segment.nodes:
         emitter.note_flip(node)
-        body.append((f"{node.name} = {emitter.call(node)}", node))
-    body = _prune(body, [r.name for r in results])
-    outs = []
-    for node in results:
-        spec = plan.specs[node]
-        order = spec.order()
-        text = node.name
-        if order is not None and order != tuple(range(len(order))):
-            text = f"jnp.transpose({text}, {list(order)})"
-        outs.append(f"fresh({', '.join([text, *params])})")
-    text_lines = "\n".join(head).split("\n") if head else []
+        text = emitter.call(node)
+        lines.append(Line(node.name, text, node, set(_identifiers(text))))
+    lines = _pruned(lines, {r.name for r in results})
+    known = {line.name for line in lines}
+    for line in lines:
+        line.reads &= known | set(params)
+    regions = choose(lines, plan)
+    wanted = {r.name for r in results}
+    head, body = _arrange(name, lines, regions, plan, wanted, source)
+    text_lines = [t for block in head for t in [*block.split("\n"), ""]]
     text_lines.append(f"def {name}({', '.join(params)}):")
-    for line, node in body:
-        text_lines.append("    " + line)
+    place = None
+    for text, node in body:
+        here = where_of(node) if node is not None else None
+        if here is not None and here != place:
+            place = here
+            text_lines.append(f"    # {here.file.rsplit('/', 1)[-1]}:{here.line}  {here.text().strip()[:100]}")
+        text_lines.append("    " + text)
         if node is not None:
             source.lines[len(text_lines)] = node
     text_lines.append("    return [")
-    for out, node in zip(outs, results, strict=True):
-        text_lines.append(f"        {out},")
+    for node in results:
+        order, text = plan.specs[node].order(), node.name
+        if order is not None and order != tuple(range(len(order))):
+            text = f"jnp.transpose({text}, {list(order)})"
+        text_lines.append(f"        {text},")
         source.lines[len(text_lines)] = node
     text_lines.append("    ]")
     source.text = "\n".join(text_lines) + "\n"
     return source
 
 
-def _grouped(nodes: list[Node], owner: dict[Node, int], regions: list[list[Node]]) -> list[Node]:
-    """The nodes in an order in which every region is contiguous."""
-    if not regions:
-        return nodes
-    key = {n: ("region", owner[n]) if n in owner else ("node", n.name) for n in nodes}
-    members: dict[Any, list[Node]] = {}
-    for n in nodes:
-        members.setdefault(key[n], []).append(n)
-    ordered: list[Node] = []
-    state: dict[Any, int] = {}
-    stack = [(k, False) for k in reversed(list(members))]
+def _arrange(
+    name: str, lines: list[Line], regions: list[list[Line]], plan: Graph, wanted: set[str], source: Source
+) -> tuple[list[str], list[tuple[str, Node | None]]]:
+    """(kernel functions, statements): every region as one call, in an order in which everything is read after it is made."""
+    owner = {line.name: i for i, region in enumerate(regions) for line in region}
+    units: dict[Any, list[Line]] = {}
+    for line in lines:
+        units.setdefault(("kernel", owner[line.name]) if line.name in owner else line.name, []).append(line)
+    home = {line.name: key for key, unit in units.items() for line in unit}
+    order: list[Any] = []
+    entered: set[Any] = set()
+    stack: list[tuple[Any, bool]] = [(key, False) for key in reversed(units)]
     while stack:
-        k, leaving = stack.pop()
+        key, leaving = stack.pop()
         if leaving:
-            state[k] = 2
-            ordered.extend(members[k])
+            order.append(key)
+        elif key not in entered:
+            entered.add(key)
+            stack.append((key, True))
+            needs = sorted({home[r] for line in units[key] for r in line.reads if r in home} - {key}, key=str)
+            stack.extend((k, False) for k in needs if k not in entered)
+    outside: dict[str, set[Any]] = {}
+    for line in lines:
+        for r in line.reads:
+            outside.setdefault(r, set()).add(home[line.name])
+    head, body = [], []
+    for key in order:
+        unit = units[key]
+        if not isinstance(key, tuple):
+            body.append((f"{unit[0].name} = {unit[0].text}", unit[0].node))
             continue
-        if state.get(k):
-            continue
-        state[k] = 1
-        stack.append((k, True))
-        for n in members[k]:
-            for d in flat((n.args, n.kwargs)):
-                if d in key and key[d] != k and not state.get(key[d]):
-                    stack.append((key[d], False))
-    return ordered
+        inside = {line.name for line in unit}
+        leaving = [line for line in unit if line.name in wanted or outside.get(line.name, set()) - {key}]
+        reads = list(dict.fromkeys(r for line in unit for r in sorted(line.reads) if r not in inside))
+        kernel = f"{name}_kernel_{key[1]}"
+        text, first = _kernel_text(kernel, unit, reads, leaving)
+        for offset, line in first.items():
+            if line.node is not None:
+                source.lines[sum(t.count("\n") + 2 for t in head) + offset] = line.node
+        head.append(text)
+        source.kernels.append(text)
+        outs = ", ".join(repr(plan.specs[line.node].out()) for line in leaving)
+        body.append((f"{', '.join(line.name for line in leaving)}, = pallas({kernel}, [{outs}])({', '.join(reads)})", unit[-1].node))
+    return head, body
 
 
-def _emit_kernel(
-    name: str, region: list[Node], plan: Graph, results: list[Node], emitter: Emitter
-) -> tuple[str, str]:
-    """(the kernel's source, the line that calls it)."""
-    inside = set(region)
-    for node in region:
-        emitter.note_flip(node)
-    exprs = [(f"{n.name} = {emitter.call(n)}", n) for n in region]
-    leaving = [
-        n for n in region
-        if isinstance(plan.specs[n], Spec) and (n in results or any(u not in inside for u in n.users))
-    ]  # fmt: skip
-    used = "\n".join(e for e, _ in exprs)
-    names = set(_identifiers(used))
-    inputs: list[str] = []
-    for n in region:
-        for d in flat((n.args, n.kwargs)):
-            for candidate in (d.name, emitter.flipped.get(d, "")):
-                if d not in inside and d not in plan.static and candidate in names and candidate not in inputs:
-                    inputs.append(candidate)
-    # A flip inside the region reads its source under the source's own name.
-    inputs = [i for i in inputs if i not in {n.name for n in region}]
-    params = [f"{i}_ref" for i in inputs] + [f"{n.name}_out" for n in leaving]
-    lines = [f"def {name}({', '.join(params)}):"]
-    lines += [f"    {i} = {i}_ref[...]" for i in inputs]
-    kept = _prune(list(exprs), [n.name for n in leaving])
-    lines += [f"    {text}" for text, _ in kept]
-    lines += [f"    {n.name}_out[...] = {n.name}" for n in leaving]
-    outs = ", ".join(repr(plan.specs[n].out()) for n in leaving)
-    call = f"{', '.join(n.name for n in leaving)}, = pallas({name}, [{outs}])({', '.join(inputs)})"
-    return "\n".join(lines), call
+def _kernel_text(kernel: str, unit: list[Line], reads: list[str], leaving: list[Line]) -> tuple[str, dict[int, Line]]:
+    """A kernel's source, and which of its lines (1-based) computes what."""
+    params = [f"{r}_ref" for r in reads] + [f"{line.name}_out" for line in leaving]
+    text = [f"def {kernel}({', '.join(params)}):"]
+    text += [f"    {r} = {r}_ref[...]" for r in reads]
+    numbered = {}
+    for line in unit:
+        text.append(f"    {line.name} = {line.text}")
+        numbered[len(text)] = line
+    for line in leaving:
+        text.append(f"    {line.name}_out[...] = {line.name}")
+        numbered[len(text)] = line
+    return "\n".join(text), numbered
 
 
 def _identifiers(text: str) -> list[str]:
-    import re
+    """The variables an expression reads: neither attributes nor keyword names."""
+    return re.findall(r"(?<![\w.'])[A-Za-z_]\w*(?![\w=])", text)
 
-    return re.findall(r"[A-Za-z_]\w*", text)
 
-
-def _prune(body: list[tuple[str, Node | None]], wanted: list[str]) -> list[tuple[str, Node | None]]:
+def _pruned(lines: list[Line], wanted: set[str]) -> list[Line]:
     """Without the lines whose value nobody reads (transposes folded into products, mostly)."""
     needed, kept = set(wanted), []
-    for text, node in reversed(body):
-        if text.startswith("#"):
-            kept.append((text, node))
-            continue
-        left, right = text.split(" = ", 1)
-        if any(t.strip() in needed for t in left.split(",")):
-            needed.update(_identifiers(right))
-            kept.append((text, node))
+    for line in reversed(lines):
+        if line.name in needed:
+            needed |= line.reads
+            kept.append(line)
     return kept[::-1]
 
 

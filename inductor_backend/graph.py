@@ -217,7 +217,7 @@ def analyse(
     Raises:
         Unbacked: a size depends on data.
     """
-    nodes = list(gm.graph.nodes)
+    nodes = _sorted(gm.graph)
     placeholders = [n for n in nodes if n.op == "placeholder"]
     symbols = symbol_values(placeholders, actual)
     output = next(n for n in nodes if n.op == "output")
@@ -249,6 +249,23 @@ def analyse(
             plan.aten[node] = reason
     plan.segments = _schedule(body, plan)
     return plan
+
+
+def _sorted(graph: torch.fx.Graph) -> list[Node]:
+    """The nodes with every definition before its uses: Inductor's joint-graph passes leave some the other way round."""
+    done: set[Node] = set()
+    ordered: list[Node] = []
+    for root in graph.nodes:
+        stack = [(root, False)]
+        while stack:
+            node, leaving = stack.pop()
+            if leaving:
+                ordered.append(node)
+            elif node not in done:
+                done.add(node)
+                stack.append((node, True))
+                stack.extend((d, False) for d in reversed(flat((node.args, node.kwargs))) if d not in done)
+    return ordered
 
 
 def _live(nodes: list[Node], output: Node) -> set[Node]:

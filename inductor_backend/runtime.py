@@ -13,11 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
 from torch.fx import Node
 
 from inductor_backend.compat import Engine, share_with_torch
-from inductor_backend.emit import Value, emit_segment, namespace, np_bytes
+from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
 from inductor_backend.fallback import aten_call, emitted
 from inductor_backend.graph import Graph, Spec, flat, is_mutable, name_of, view_base
 from inductor_backend.ops import DTYPES
@@ -132,7 +133,7 @@ def load(text: str, name: str, scope: dict[str, Any]) -> tuple[Callable[..., Any
 class Assembly:
     """Builds the runner of one plan."""
 
-    def __init__(self, plan: Graph, gm: torch.fx.GraphModule, regions: Callable[..., list[list[Node]]]):
+    def __init__(self, plan: Graph, gm: torch.fx.GraphModule, regions: Chooser):
         self.plan, self.gm, self.regions = plan, gm, regions
         self.engine = Engine.current()
         self.sources: list[Any] = []
@@ -192,12 +193,12 @@ class Assembly:
                 if d not in inside and d not in self.plan.static and d not in operands:
                     operands.append(d)
         values = [Value(d, self.plan.specs[d]) for d in operands]
-        source = emit_segment(f"segment_{number}", segment, self.plan, values, wanted, self.regions(nodes, self.plan, wanted))
+        source = emit_segment(f"segment_{number}", segment, self.plan, values, wanted, self.regions)
         fn, filename = load(source.text, source.name, namespace())
         emitted[filename] = source.lines
         self.sources.append(source)
         avals = [_aval(v.spec) for v in values]
-        call = self.bind("segment", self.engine.compile(fn, avals))
+        call = self.bind("segment", self.engine.compile(_fresh(fn), avals))
         names = [self.array(d) for d in operands]
         results = [f"j_{n.name}" for n in wanted]
         self.lines.append(f"[{', '.join(results)}] = {call}([{', '.join(names)}])")
@@ -239,13 +240,22 @@ class Assembly:
         return "{" + ", ".join(f"{k!r}: {self.torch_argument(v)}" for k, v in kwargs.items()) + "}"
 
 
+def _fresh(fn: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """`fn`, with a copy in place of a result that is one of its inputs: a result must never alias torch's memory."""
+
+    def segment(*inputs: Any) -> list[Any]:
+        return [jnp.copy(r) if any(r is i for i in inputs) else jnp.asarray(r) for r in fn(*inputs)]
+
+    return segment
+
+
 def _aval(spec: Spec) -> jax.ShapeDtypeStruct:
     order = spec.order()
     shape = spec.shape if order is None else tuple(spec.shape[d] for d in order)
     return jax.ShapeDtypeStruct(shape, DTYPES[spec.dtype])
 
 
-def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Callable[..., list[list[Node]]]) -> tuple[Any, Assembly]:
+def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[Any, Assembly]:
     """The boxed runner of a plan, and what was built for it.
 
     The runner takes a list of inputs and empties it; it returns the graph's outputs in order.
