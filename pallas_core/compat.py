@@ -38,7 +38,7 @@ def x64(on: bool) -> contextlib.AbstractContextManager[None]:
 
 def is_x64() -> bool:
     """Whether 64-bit mode is on in this context."""
-    return bool(jax.config.jax_enable_x64)
+    return bool(jax_config.enable_x64.value)
 
 
 @contextlib.contextmanager
@@ -63,7 +63,7 @@ def abstract_tpu(device_kind: str) -> Iterator[None]:
 
 def is_tracing(values: Sequence[Any]) -> bool:
     """Whether any value is a tracer: the call happens inside jit, grad or vmap."""
-    return any(isinstance(v, jax.core.Tracer) for v in values)
+    return any(isinstance(v, jax_core.Tracer) for v in values)
 
 
 def is_library_frame(filename: str) -> bool:
@@ -79,7 +79,8 @@ def is_layout_mismatch(exc: BaseException) -> bool:
 def bytecode(lowered: jax.stages.Lowered) -> bytes:
     """The StableHLO module of a lowering as MLIR bytecode, locations included."""
     buffer = io.BytesIO()
-    lowered.compiler_ir("stablehlo").operation.write_bytecode(buffer)
+    module: Any = lowered.compiler_ir("stablehlo")
+    module.operation.write_bytecode(buffer)
     return buffer.getvalue()
 
 

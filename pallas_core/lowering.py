@@ -135,13 +135,13 @@ def trace(
         Diagnostic: the kernel or the function can't be traced.
     """
     quiet_cpu_start()
-    name = name or getattr(fn, "__name__", None) or type(fn).__name__
+    label: str = name or getattr(fn, "__name__", None) or type(fn).__name__
     if sharding is not None:
         specs = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), tuple(specs))
     device = compat.abstract_tpu(chip_of(target).device_kind) if target.kind == "tpu" else contextlib.nullcontext()
     try:
         with force_target(target), compat.x64(x64), compat.refuse_64_bit_dtypes(), device:
-            traced = jax.jit(compat.with_name(fn, name)).trace(*specs)
+            traced = jax.jit(compat.with_name(fn, label)).trace(*specs)
     except Diagnostic:
         raise
     except Exception as exc:  # the user's own code runs in here: whatever it raises is explained
@@ -149,7 +149,7 @@ def trace(
     calls = compat.pallas_calls(traced.jaxpr)
     if where is not None:
         calls = tuple(dataclasses.replace(call, where=where) for call in calls)
-    return Program(name, target, calls, traced)
+    return Program(label, target, calls, traced)
 
 
 def wants_64_bits(exc: BaseException) -> bool:

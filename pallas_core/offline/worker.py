@@ -30,8 +30,8 @@ def _compile(request, topologies):
     import numpy as np
     from jax._src import compiler
     from jax._src.interpreters import mlir
-    from jax._src.lib import _jax
-    from jax._src.lib.mlir import ir
+    from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
+    from jax._src.lib.mlir import ir  # pyright: ignore[reportPrivateImportUsage]
     from jax.experimental.topologies import get_topology_desc
 
     name = request["topology"]
