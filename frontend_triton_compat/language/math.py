@@ -14,7 +14,7 @@ from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import current, fail
 from frontend_triton_compat.language.semantic import Operand, binary_operands, broadcast, cast, map_, to_tensor
 from frontend_triton_compat.language.tensor import is_number, is_pointer, tensor
-from frontend_triton_compat.types import INT1
+from frontend_triton_compat.types import BF16, FP32, INT1
 
 
 class PropagateNan(Enum):
@@ -57,9 +57,8 @@ sqrt = _elementwise("sqrt")
 sqrt_rn = _elementwise("sqrt_rn", "sqrt", ("fp32",))
 rsqrt = _elementwise("rsqrt")
 erf = _elementwise("erf")
-_WIDE = ("fp16", "bf16", "fp32", "fp64")
-floor = _elementwise("floor", "", _WIDE)
-ceil = _elementwise("ceil", "", _WIDE)
+floor = _elementwise("floor")
+ceil = _elementwise("ceil")
 
 
 def tanh(x: Operand) -> tensor:
@@ -83,12 +82,19 @@ def sigmoid(x: Operand) -> tensor:
 
 
 def fma(x: Operand, y: Operand, z: Operand) -> tensor:
-    """``x * y + z``."""
+    """``x * y + z`` of floats."""
     current("tl.fma")
-    x, y = binary_operands(x, y, "fma", arithmetic=True)
-    z, x = binary_operands(z, x, "fma", arithmetic=True)
-    z, y = broadcast(z, cast(y, z.dtype))
-    return map_("fma", cast(x, z.dtype), y, z)
+    x, y = binary_operands(to_tensor(x), to_tensor(y), "fma")
+    z, x = binary_operands(to_tensor(z), x, "fma")
+    z, y = binary_operands(z, y, "fma")
+    if not z.dtype.is_floating():
+        raise fail(
+            "operand-type",
+            f"fma of {z.dtype}",
+            why="a fused multiply-add is an operation on floats",
+            do="write x * y + z",
+        )
+    return map_("fma", x, y, z)
 
 
 def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False) -> tensor:
@@ -116,7 +122,7 @@ def div_rn(x: Operand, y: Operand) -> tensor:
 def umulhi(x: Operand, y: Operand) -> tensor:
     """High half of the product of two integers read as unsigned."""
     current("tl.umulhi")
-    a, b = binary_operands(x, y, "umulhi")
+    a, b = binary_operands(to_tensor(x), to_tensor(y), "umulhi")
     if str(a.dtype) not in ("int32", "int64", "uint32", "uint64"):
         raise fail(
             "operand-type",
@@ -138,12 +144,18 @@ def mulhi(x: Operand, y: Operand) -> tensor:
 def _extreme(which: str, x: Operand, y: Operand, propagate_nan: Any) -> tensor:
     name = {"max": "maximum", "min": "minimum"}[which]
     current(f"tl.{name}")
-    a, b = binary_operands(x, y, name)
+    a, b = binary_operands(_widened(x), _widened(y), name)
     if a.dtype.is_floating():
         return map_(name + ("_nan" if carries_nan(propagate_nan) else ""), a, b)
     if a.dtype.is_bool():
         return map_("or" if which == "max" else "and", a, b)
     return map_(which, a, b)
+
+
+def _widened(x: Operand) -> tensor:
+    # Triton takes a number for a tile here (it promotes), and has no bf16 form of these functions.
+    x = to_tensor(x)
+    return cast(x, FP32) if x.dtype == BF16 else x
 
 
 def carries_nan(option: Any) -> bool:
@@ -164,7 +176,8 @@ def minimum(x: Operand, y: Operand, propagate_nan: Any = PropagateNan.NONE) -> t
 def clamp(x: Operand, min: Operand, max: Operand, propagate_nan: Any = PropagateNan.NONE) -> tensor:
     """`x` limited to ``[min, max]``; floats only."""
     current("tl.clamp")
-    low, high = binary_operands(min, max, "clamp")
+    low, high = binary_operands(_widened(min), _widened(max), "clamp")
+    x = _widened(x)
     x, low = binary_operands(x, low, "clamp")
     x, high = binary_operands(x, high, "clamp")
     low, x = broadcast(cast(low, x.dtype), x)
@@ -201,7 +214,8 @@ def cdiv(x: Any, div: Any) -> Any:
     if is_number(x) and is_number(div):
         return (x + (div - 1)) // div
     current("tl.cdiv")
-    return operators.floordiv(operators.add(x, operators.sub(div, 1)), div)
+    less = div - 1 if is_number(div) else operators.sub(div, 1)
+    return operators.floordiv(operators.add(x, less), div)
 
 
 def swizzle2d(i: Operand, j: Operand, size_i: Operand, size_j: Operand, size_g: Operand) -> tuple[Any, Any]:

@@ -103,7 +103,7 @@ def neg(x: Operand) -> tensor:
         raise fail(
             "operand-type", "negation of a pointer", why="a pointer has no sign", do="subtract an integer offset"
         )
-    return map_("neg", cast(x, INT32) if x.dtype.is_bool() else x)
+    return x if x.dtype.is_bool() else map_("neg", x)  # in one bit, 0 - x is x
 
 
 def _bits(x: Operand, y: Operand, what: str) -> tuple[tensor, tensor]:
@@ -188,7 +188,8 @@ def compare(fn: str, x: Operand, y: Operand) -> Any:
     for other in (x, y):
         if fn in ("eq", "ne") and not isinstance(other, (tensor, bool, int, float)):
             return fn == "ne"
-    return map_(fn, *binary_operands(x, y, symbol))
+    # Triton takes a number for a tile here: `int8_tile < 300` is compared in int32.
+    return map_(fn, *binary_operands(to_tensor(x), to_tensor(y), symbol))
 
 
 def power(x: Operand, y: Operand) -> Any:

@@ -308,6 +308,13 @@ def cast(x: tensor, t: Any, rounding: str | None = None) -> tensor:
             why="a pointer is a place in one of the kernel's tensors here, not a number",
             do="pass the tensor itself as an argument, and add offsets to it",
         )
+    if t.is_fp8() and source.is_int():
+        raise fail(
+            "operand-type",
+            f"a cast from {source} to {t}",
+            why="8-bit floats are made from floats only",
+            do=f"go through fp32: x.to(tl.float32).to({t!r})".replace("triton.language.", "tl."),
+        )
     narrowing = source.is_floating() and t.is_floating() and t.primitive_bitwidth < source.primitive_bitwidth
     if rounding is not None and (rounding not in ("rtne", "rtz") or not narrowing):
         raise fail(
