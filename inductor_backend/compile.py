@@ -153,14 +153,7 @@ class CompiledGraph:
     def eager(self, reason: str) -> Callable[[list[Any]], Any]:
         """The whole graph in ATen, with a note."""
         body = [n for n in self.gm.graph.nodes if n.op == "call_function"]
-        interpreter = Eager(self.gm)
-
-        def run(args: list[Any]) -> Any:
-            values = list(args)
-            args.clear()
-            return interpreter.run(*values)
-
-        run._boxed_call = True
+        run = Eager.boxed(self.gm)
         first = next((n for n in body if where_of(n)), body[0])
         return announcing(run, [(first, f"the whole graph does: {reason}")])
 

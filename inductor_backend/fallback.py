@@ -51,6 +51,19 @@ class Eager(torch.fx.Interpreter):
         target = _OVERRIDES.get(name_of(target), target) if isinstance(target, torch._ops.OpOverload) else target
         return super().call_function(target, args, kwargs)
 
+    @classmethod
+    def boxed(cls, gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+        """The graph as a callable for AOTAutograd."""
+        interpreter = cls(gm)
+
+        def run(args: list[Any]) -> Any:
+            values = list(args)
+            args.clear()
+            return interpreter.run(*values)
+
+        run._boxed_call = True
+        return run
+
 
 def note_fallback(node: Node, reason: str) -> None:
     """Tell the user that an operator runs in ATen."""

@@ -134,6 +134,8 @@ def symbol_values(placeholders: Iterable[Node], actual: Iterable[Any]) -> dict[s
     def bind(symbolic: Any, number: Any) -> None:
         if isinstance(symbolic, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             expr = symbolic.node.expr
+            if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                number = number.node.hint
             if isinstance(expr, sympy.Symbol):
                 values.setdefault(expr, number)
 
@@ -241,7 +243,7 @@ def analyse(
         body.append(node)
     for node, value in zip(placeholders, actual, strict=True):
         if not isinstance(value, torch.Tensor):
-            plan.static[node] = value
+            plan.static[node] = concrete(value, symbols)
 
     for node in body:
         reason = _why_aten(node, plan, refused, reject)

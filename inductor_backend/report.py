@@ -1,70 +1,93 @@
-"""`explain(model, *args)`: what a compilation would do, before running it.
+"""`explain(model, *args)`: what a compilation gives, found on copies of the model and its arguments.
 
-Input: a model and example arguments. Output: a `Report` of graphs, regions, kernels and fallbacks. Law: nothing of the
-model runs, and the user's compiled functions are not touched.
+Input: a model and example arguments. Output: a `Report` of graphs, kernels and fallbacks. Law: the user's model, arguments,
+compiled functions and random state stay as they are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from inductor_backend import compile as compiler
+from inductor_backend.compat import front_half
+from inductor_backend.compile import CompiledGraph
+from inductor_backend.fallback import Eager
 from inductor_backend.graph import name_of, where_of
 from inductor_backend.options import Options
 
 
-@dataclass
-class GraphReport:
-    """One graph: how many operators are jitted, its Pallas kernels, the operators that run in ATen with the reason."""
+@dataclass(frozen=True)
+class Kernel:
+    """One Pallas kernel: its name in the emitted source, the operators it fuses, its source."""
 
+    name: str
     operators: int
-    segments: int
-    kernels: list[str]
-    fallbacks: list[tuple[str, str, str]]
     source: str
 
 
-@dataclass
-class Report:
-    """What a compilation would do.
+@dataclass(frozen=True)
+class Fallback:
+    """One operator that runs in ATen, why, and the user's line."""
+
+    operator: str
+    reason: str
+    where: str
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """One graph.
 
     Attributes:
-        graphs: one entry per graph (a model with graph breaks has several; only forward graphs are planned).
-        breaks: reasons of graph breaks.
+        kind: "inference", "forward" or "backward".
+        operators: how many operators the graph has.
+        segments: how many jitted functions it became; one when nothing falls back.
+        kernels: its Pallas kernels.
+        fallbacks: its operators that run in ATen.
+        source: the emitted source of its jitted functions.
     """
 
-    graphs: list[GraphReport] = field(default_factory=list)
-    breaks: list[str] = field(default_factory=list)
+    kind: str
+    operators: int
+    segments: int
+    kernels: tuple[Kernel, ...]
+    fallbacks: tuple[Fallback, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a compilation gives; prints as text. More than one inference or forward graph means graph breaks."""
+
+    graphs: tuple[GraphReport, ...]
 
     @property
-    def kernels(self) -> list[str]:
-        """Names of all Pallas kernels."""
-        return [k for g in self.graphs for k in g.kernels]
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Every Pallas kernel."""
+        return tuple(k for g in self.graphs for k in g.kernels)
 
     @property
-    def fallbacks(self) -> list[tuple[str, str, str]]:
-        """(operator, reason, source line) of everything that runs in ATen."""
-        return [f for g in self.graphs for f in g.fallbacks]
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """Everything that runs in ATen."""
+        return tuple(f for g in self.graphs for f in g.fallbacks)
 
     def __str__(self) -> str:
         lines = []
         for i, g in enumerate(self.graphs):
-            lines.append(f"graph {i}: {g.operators} operators, {g.segments} jitted segment(s), {len(g.kernels)} Pallas kernel(s)")
-            lines += [f"  kernel {k}" for k in g.kernels]
-            lines += [f"  ATen: {op} at {place or 'unknown line'}: {reason}" for op, reason, place in g.fallbacks]
-        lines += [f"graph break: {b}" for b in self.breaks]
+            lines.append(
+                f"graph {i} ({g.kind}): {g.operators} operators, {g.segments} jitted function(s), "
+                f"{len(g.kernels)} Pallas kernel(s), {len(g.fallbacks)} operator(s) in ATen"
+            )
+            lines += [f"  kernel {k.name}: {k.operators} operators" for k in g.kernels]
+            lines += [f"  ATen {f.operator}: {f.reason}" + (f" ({f.where})" if f.where else "") for f in g.fallbacks]
         return "\n".join(lines) or "no graph: nothing in this function is compiled"
 
 
-class _Planned(Exception):
-    """Raised to stop before a graph runs."""
-
-
 def explain(model: Any, *args: Any, options: Any = None, **kwargs: Any) -> Report:
-    """Plan a model's graphs without running them.
+    """Compile copies of a model and its arguments, and report.
 
     Args:
         model: a module or function.
@@ -76,52 +99,43 @@ def explain(model: Any, *args: Any, options: Any = None, **kwargs: Any) -> Repor
         Diagnostic: a bad option.
     """
     chosen = Options.read(options)
-    report = Report()
+    graphs: list[GraphReport] = []
 
-    def plan(gm: torch.fx.GraphModule, inputs: Any) -> Any:
-        def inner(graph: torch.fx.GraphModule, example: Any, **kw: Any) -> Any:
-            if not kw.get("is_backward"):
-                report.graphs.append(_report(graph, list(example), chosen))
-            return compiler.CompiledGraph(graph, chosen, counted=False).interpreted()
+    def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        def inner(graph: torch.fx.GraphModule, example: Any, **details: Any) -> Any:
+            kind = "backward" if details.get("is_backward") else "inference" if details.get("is_inference") else "forward"
+            graphs.append(_report(graph, list(example), chosen, kind))
+            return Eager.boxed(graph)
 
-        return compiler.front_half(gm, inputs, inner)
+        return front_half(gm, inputs, inner)
 
-    broken = torch._dynamo.explain(model)(*args, **kwargs) if False else None
-    assert broken is None
-    gms: list[tuple[torch.fx.GraphModule, Any]] = []
-
-    def collect(gm: torch.fx.GraphModule, inputs: Any) -> Any:
-        gms.append((gm, inputs))
-        plan(gm, inputs)
-
-        def stop(*a: Any) -> Any:
-            raise _Planned
-
-        return stop
-
-    compiled = torch.compile(model, backend=collect)
-    try:
-        compiled(*args, **kwargs)
-    except _Planned:
-        pass
-    return report
+    model = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
+    args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, _copied, (args, kwargs))
+    with torch.random.fork_rng(devices=[]):
+        torch.compile(model, backend=backend)(*args, **kwargs)
+    return Report(tuple(graphs))
 
 
-def _report(graph: torch.fx.GraphModule, example: list[Any], options: Options) -> GraphReport:
-    made = compiler.CompiledGraph(graph, options, counted=False)
-    made.build([_sized(v) for v in example])
+def _copied(t: torch.Tensor) -> torch.Tensor:
+    """A tensor of its own with the same layout and requires_grad."""
+    return t.detach().clone(memory_format=torch.preserve_format).requires_grad_(t.requires_grad)
+
+
+def _report(graph: torch.fx.GraphModule, example: list[Any], options: Options, kind: str) -> GraphReport:
+    made = CompiledGraph(graph, options, counted=False)
+    made.build(example)
     operators = sum(n.op == "call_function" for n in graph.graph.nodes)
     if not made.assemblies:
-        return GraphReport(operators, 0, [], [("whole graph", "a size depends on data", "")], "")
+        return GraphReport(kind, operators, 0, (), (Fallback("the whole graph", "a size depends on data", ""),), "")
     assembly = made.assemblies[-1]
-    kernels = [k.split("(")[0].removeprefix("def ") for s in assembly.sources for k in s.kernels]
-    fallbacks = [
-        (name_of(n.target), reason, str(where_of(n) or "")) for n, reason in assembly.plan.aten.items() if reason
-    ]
-    source = "\n\n".join(s.text for s in assembly.sources)
-    return GraphReport(operators, len(assembly.sources), kernels, fallbacks, source)
-
-
-def _sized(value: Any) -> Any:
-    """Example inputs with their hints for symbolic sizes."""
-    return value
+    kernels = tuple(
+        Kernel(text.split("(")[0].removeprefix("def "), text.count(" = aten."), text)
+        for source in assembly.sources
+        for text in source.kernels
+    )
+    fallbacks = tuple(
+        Fallback(name_of(n.target), reason, str(where_of(n) or "")) for n, reason in assembly.plan.aten.items() if reason
+    )
+    return GraphReport(
+        kind, operators, len(assembly.sources), kernels, fallbacks, "\n\n".join(s.text for s in assembly.sources)
+    )
