@@ -20,8 +20,9 @@ _METADATA = frozenset(
     "requires_grad_ detach_ rename_ set_ resize_ resize_as_ share_memory_ as_strided_ squeeze_ unsqueeze_ t_ "
     "transpose_ swapaxes_ swapdims_ sparse_resize_ _coalesced_".split()
 )
+_REAL: Any = torch.Tensor.real
+_IMAG: Any = torch.Tensor.imag
 _SETS_ITEMS = frozenset("__setitem__ apply_ map_ map2_".split())
-_SETTERS_THAT_WRITE = (torch.Tensor.real, torch.Tensor.imag)
 
 
 class ReadOnlyTensor(torch.Tensor):
@@ -63,6 +64,10 @@ class ReadOnlyTensor(torch.Tensor):
                 return _frozen_array(func, out)
             return _guard_views(out, _storages(args, kwargs))
 
+    # torch does not ask `__torch_function__` about these two setters, which write.
+    real: Any = property(lambda self: _REAL.__get__(self), lambda self, value: _refuse_part("real"))
+    imag: Any = property(lambda self: _IMAG.__get__(self), lambda self, value: _refuse_part("imag"))
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle as a plain tensor: the jax array does not travel along."""
         return plain(self).__reduce_ex__(protocol)
@@ -101,8 +106,6 @@ def _written(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     augmented = name.startswith("__i") and name.endswith("__") and name not in ("__invert__", "__index__", "__int__")
     if in_place or augmented or name in _SETS_ITEMS or kwargs.get("inplace"):
         yield from _tensors(args[:1] or list(kwargs.values())[:1])
-    elif name == "__set__" and getattr(func, "__self__", None) in _SETTERS_THAT_WRITE:
-        yield args[0]
     elif name in ("batch_norm", "instance_norm"):
         if kwargs.get("training", kwargs.get("use_input_stats", True)):
             yield from _tensors([*args[1:3], kwargs.get("running_mean"), kwargs.get("running_var")])
@@ -147,8 +150,12 @@ def _frozen_array(func: Callable[..., Any], out: Any) -> Any:
     return out
 
 
-def _refusal(func: Callable[..., Any]) -> Exception:
-    name = getattr(func, "__name__", str(func))
+def _refuse_part(name: str) -> None:
+    raise _refusal(f"setting .{name}")
+
+
+def _refusal(func: Callable[..., Any] | str) -> Exception:
+    name = func if isinstance(func, str) else getattr(func, "__name__", str(func))
     return error(
         "read-only-share",
         f"{name} would write to memory that a jax array owns",
