@@ -65,10 +65,14 @@ class Eager(torch.fx.Interpreter):
         return run
 
 
+#: Operators whose fallback has a code of its own.
+_SLUGS = {"aten.as_strided.default": "as-strided-on-nonstandard-layout", "aten.view.dtype": "dtype-view"}
+
+
 def note_fallback(node: Node, reason: str) -> None:
     """Tell the user that an operator runs in ATen."""
     note(
-        "aten-fallback",
+        _SLUGS.get(name_of(node.target), "aten-fallback"),
         f"{name_of(node.target)} runs in ATen",
         where=where_of(node),
         why=reason,

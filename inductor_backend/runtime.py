@@ -212,7 +212,8 @@ class Assembly:
             value = self.gm
             for part in str(node.target).split("."):
                 value = getattr(value, part)
-            self.tensors[node] = self.bind("constant", value)
+            self.lines.append(f"{name} = {self.bind('constant', value)}")
+            self.tensors[node] = name
             return
         args, kwargs = self.torch_argument(tuple(node.args)), self.torch_kwargs(node.kwargs)
         target = self.bind("op", aten_call(node))
