@@ -12,9 +12,9 @@ from typing import Any
 from frontend_triton_compat.language import operators
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import current, fail
-from frontend_triton_compat.language.semantic import Operand, binary_operands, broadcast, cast, map_, to_tensor
+from frontend_triton_compat.language.semantic import Operand, binary_operands, bitcast, broadcast, cast, map_, to_tensor
 from frontend_triton_compat.language.tensor import is_number, is_pointer, tensor
-from frontend_triton_compat.types import BF16, FP32, INT1
+from frontend_triton_compat.types import BF16, FP32, INT1, UINT32, UINT64
 
 
 class PropagateNan(Enum):
@@ -130,7 +130,9 @@ def umulhi(x: Operand, y: Operand) -> tensor:
             why="umulhi takes 32-bit and 64-bit integers",
             do="cast both operands to tl.uint32",
         )
-    return map_("umulhi", a, b)
+    t = a.dtype
+    unsigned = UINT64 if t.primitive_bitwidth == 64 else UINT32
+    return bitcast(map_("umulhi", bitcast(a, unsigned), bitcast(b, unsigned)), t)
 
 
 def mulhi(x: Operand, y: Operand) -> tensor:

@@ -88,7 +88,7 @@ register(
     Row("not", "unary", "~{0}", accepts="int", doc="bitwise complement; of int1, logical"),
     Row("shl", "binary", "{0} << {1}", accepts="int", doc="shift to the left"),
     Row("shr", "binary", "{0} >> {1}", accepts="int", doc="shift to the right, arithmetic for signed operands"),
-    Row("umulhi", "binary", _UMULHI, accepts="int", reference=_umulhi, doc="high half of the unsigned product"),
+    Row("umulhi", "binary", _UMULHI, accepts="int", reference=_umulhi, doc="high half of the product; unsigned operands only"),
     Row("lt", "compare", "{0} < {1}", result="bool", doc="less"),
     Row("le", "compare", "{0} <= {1}", result="bool", doc="less or equal"),
     Row("gt", "compare", "{0} > {1}", result="bool", doc="greater"),
