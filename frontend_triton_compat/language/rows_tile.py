@@ -30,9 +30,20 @@ def _histogram_masked(x: Any, mask: Any, num_bins: int) -> Any:
     return _histogram(np.asarray(x)[np.asarray(mask)], num_bins)
 
 
-# NaN is ignored unless nothing else is there; the second line of each is only read where the first found nothing.
-_NANMAX = "(lambda x, m: jnp.where(m == -jnp.inf, jnp.max(x, axis={axis}), m))({0}, jnp.max(jnp.where(jnp.isnan({0}), -jnp.inf, {0}), axis={axis}))"
-_NANMIN = "(lambda x, m: jnp.where(m == jnp.inf, jnp.min(x, axis={axis}), m))({0}, jnp.min(jnp.where(jnp.isnan({0}), jnp.inf, {0}), axis={axis}))"
+# The plain reduction carries NaN and is by far the fastest on a CPU; only where it met a NaN is the reduction done
+# again in the form that ignores them (NaN is that form's neutral element).
+_FAST = (
+    "(lambda x, m: lax.cond(jnp.any(jnp.isnan(m)),"
+    " lambda: lax.reduce(x, jnp.array(jnp.nan, x.dtype), lambda a, b: jnp.where((a {order} b) | (b != b), a, b), ({{axis}},)),"
+    " lambda: m))({{0}}, jnp.{name}({{0}}, axis={{axis}}))"
+)
+# Without a branch: NaN is left out first, and a row of nothing but NaN is put back.
+_PLAIN = (
+    "(lambda x, m: jnp.where(m == {edge}, jnp.{name}(x, axis={{axis}}), m))"
+    "({{0}}, jnp.{name}(jnp.where({{0}} != {{0}}, {edge}, {{0}}), axis={{axis}}))"
+)
+_NANMAX, _NANMIN = _FAST.format(name="max", order=">"), _FAST.format(name="min", order="<")
+_NANMAX_PLAIN, _NANMIN_PLAIN = _PLAIN.format(name="max", edge="-jnp.inf"), _PLAIN.format(name="min", edge="jnp.inf")
 
 register(
     Row(
@@ -56,6 +67,7 @@ register(
         "reduce",
         _NANMAX,
         code_by_kind={k: "jnp.max({0}, axis={axis})" for k in ("int", "uint", "bool")},
+        targets={"tpu:float": _NANMAX_PLAIN, "gpu:float": _NANMAX_PLAIN},
         reference=_fmax,
         identity="jnp.array(-jnp.inf if jnp.issubdtype({dtype}, jnp.floating) else jnp.iinfo({dtype}).min, {dtype})",
         doc="maximum, NaN ignored",
@@ -65,6 +77,7 @@ register(
         "reduce",
         _NANMIN,
         code_by_kind={k: "jnp.min({0}, axis={axis})" for k in ("int", "uint", "bool")},
+        targets={"tpu:float": _NANMIN_PLAIN, "gpu:float": _NANMIN_PLAIN},
         reference=_fmin,
         identity="jnp.array(jnp.inf if jnp.issubdtype({dtype}, jnp.floating) else jnp.iinfo({dtype}).max, {dtype})",
         doc="minimum, NaN ignored",

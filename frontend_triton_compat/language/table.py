@@ -31,7 +31,8 @@ class Row:
         identity: for a reduction, the value that changes nothing, as a jax expression for dtype ``{dtype}``.
         code_by_kind: an expression that replaces `code` for operands of one kind (``int``, ``uint``, ``bool``).
         targets: per target family, an expression that replaces `code`, or ``!slug`` for the diagnostic that says
-            why the target refuses it; absent means that `code` works there.
+            why the target refuses it; absent means that `code` works there. A key like ``tpu:float`` is for
+            operands of one kind.
         domain: sample domain of the property test, e.g. ``(-5.0, 5.0)``.
         doc: one line for the docs.
     """
@@ -50,7 +51,8 @@ class Row:
 
     def code_for(self, target: str, kind: str) -> str:
         """The expression for a target family (``cpu``, ``tpu``, ``gpu``) and an operand kind; may start with ``!``."""
-        return self.targets.get(target) or self.code_by_kind.get(kind) or self.code
+        special = self.targets.get(f"{target}:{kind}") or self.targets.get(target)
+        return special or self.code_by_kind.get(kind) or self.code
 
 
 ROWS: dict[str, Row] = {}
