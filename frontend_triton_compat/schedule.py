@@ -236,6 +236,10 @@ def _foldable(plan: Schedule, op: Op) -> Fold | None:
         users = [u for u in demand.users.get(arg, []) if any(r in demand.live for r in u.results)]
         if adder is None or users != [adder] or adder not in body.ops:
             return None
+        if any(u.kind == "store" or any(r in demand.live for r in u.results) for u in demand.users.get(adder.result, [])):
+            return None  # somebody looks at the running total
+        if [v.producer for v in body.yields].count(adder) > 1:
+            return None
         if adder.kind == "map" and adder["fn"] in _ACCUMULATE and adder.operands.count(arg) == 1:
             fold.sums[arg] = (_ACCUMULATE[adder["fn"]], adder)
         elif adder.kind == "dot" and adder.operands[2] is arg and arg not in adder.operands[:2]:

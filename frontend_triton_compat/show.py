@@ -57,7 +57,7 @@ class _Printer:
     def op(self, op: Op, depth: int) -> None:
         pad = "  " * depth
         results = ", ".join(self.name(v) for v in op.results)
-        attrs = [f"{k}={v!r}" for k, v in op.attrs.items() if k not in _HIDDEN and k != "fn"]
+        attrs = [f"{k}={v!r}" for k, v in op.attrs.items() if k not in _HIDDEN and k != "fn" and v not in ("", None)]
         head = f"{op.kind} {op.attrs['fn']}" if "fn" in op.attrs else op.kind
         line = pad + (f"{results} = " if results else "") + head
         if op.kind == "for":

@@ -661,7 +661,7 @@ class Emitter:
                 continue
             fn, adder = fold.sums[arg]
             init = self.value(op.operands[3 + i])
-            total = self._accumulated(adder, arg, fn, k, fold)
+            total = self._accumulated(adder, arg, fn, k)
             result = op.results[i]
             if fn == "sum":
                 expr = self.plus(init, total, op.operands[3 + i])
@@ -669,7 +669,7 @@ class Emitter:
                 expr = self.apply(adder["fn"], [init, total], result.type.element, result.type, op)
             self.env[result] = self.assign(result.name or arg.name or "acc", expr, adder)
 
-    def _accumulated(self, adder: Op, arg: Value, fn: str, k: Var, fold: Any) -> Expr:
+    def _accumulated(self, adder: Op, arg: Value, fn: str, k: Var, bind: bool = True) -> Expr:
         top = self.plan.top(k)
         merged = top is not k
         if adder.kind == "dot":
@@ -677,7 +677,7 @@ class Emitter:
             term = self.contract(adder, () if merged else (k,))
             if not one:
                 term = Expr(f"{term.operand} * {k.size}", term.dims)
-            return self.assign("product", term, adder)
+            return self.assign("product", term, adder) if bind else term
         term_value = next(v for v in adder.operands if v is not arg)
         term = self.value(term_value)
         if merged:

@@ -240,7 +240,7 @@ class TpuEmitter(Emitter):
             if arg not in fold.sums or arg not in self.plan.demand.live:
                 continue
             fn, adder = fold.sums[arg]
-            term = self._accumulated(adder, arg, fn, fold.loop.var, fold)
+            term = self._accumulated(adder, arg, fn, fold.loop.var, bind=False)
             init = self.value(op.operands[3 + i])
             element = op.results[i].type.element
             dims = union([term, Expr("", tuple(init.dims))]) if init.dims else term.dims

@@ -6,9 +6,10 @@ about why they are not. Outside a kernel a call is a diagnostic.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from frontend_triton_compat.language import extra, math, random
+from frontend_triton_compat.language import extra, math, random, target_info
 from frontend_triton_compat.language import methods as _methods  # noqa: F401 - gives tensor its operators
 from frontend_triton_compat.language import rows_arith as _rows_arith  # noqa: F401
 from frontend_triton_compat.language import rows_math as _rows_math  # noqa: F401
@@ -175,5 +176,6 @@ def str_to_ty(name: str, c: Any = None) -> Any:
 
 for _name in _UNSUPPORTED:
     globals().setdefault(_name, _unsupported(_name))
+core = standard = sys.modules[__name__]  # where the genuine package keeps its functions; kernels write tl.core.x
 tanh = math.tanh
 libdevice = extra.libdevice

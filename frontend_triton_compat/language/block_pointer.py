@@ -79,7 +79,9 @@ class BlockPointer:
     def advanced(self, offsets: Any) -> BlockPointer:
         """The same block further on."""
         steps = _scalars(offsets, "the offsets of advance", INT32, len(self.offsets))
-        return replace(self, offsets=tuple(a if b.const == 0 else operators.add(a, b) for a, b in zip(self.offsets, steps)))
+        return replace(
+            self, offsets=tuple(a if b.const == 0 else operators.add(a, b) for a, b in zip(self.offsets, steps))
+        )
 
     def advance(self, offsets: Any) -> BlockPointer:
         """Method form of `tl.advance`."""

@@ -91,7 +91,9 @@ def _argument(param: ir.Param, ctx: Context, where: Where) -> Any:
     if param.kind == "tuple":
         return tuple(_argument(p, ctx, where) for p in param.items)
     if param.kind == "int":
-        return constant(int(param.value), param.type, name=param.name, literal=False)
+        number = constant(int(param.value), param.type, name=param.name, literal=False)
+        number.handle.name = param.name
+        return number
     t = TileType(pointer_type(param.type) if param.kind == "pointer" else param.type or FP32)
     (value,) = ctx.builder.emit("arg", [], [t], where, name=param.name, index=param.index)
     value.name = param.name

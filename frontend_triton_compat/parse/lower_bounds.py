@@ -98,7 +98,11 @@ class _Facts:
             return op.attrs["start"] >= 0
         if op.kind == "cast":
             source = op.operands[0].type.element
-            return source.is_int() and source.primitive_bitwidth <= element.primitive_bitwidth and self.nonnegative(op.operands[0])
+            return (
+                source.is_int()
+                and source.primitive_bitwidth <= element.primitive_bitwidth
+                and self.nonnegative(op.operands[0])
+            )
         if op.kind == "program_id":
             return True
         if op.kind in _SAME:

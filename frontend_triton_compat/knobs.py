@@ -1,0 +1,166 @@
+"""`triton.knobs`: settings of the genuine compiler and runtime, readable and without effect.
+
+Input: what libraries read and set. Output: the value that was set, or the default of a machine without a GPU. Law: no
+setting changes what a kernel computes; a hook that would never be called is refused instead of being kept silently.
+Source of the names: the public ``triton.knobs`` documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from frontend_triton_compat.absent import NameHasNoMeaning, no_meaning
+
+_HOOKS = frozenset(
+    "launch_enter_hook launch_exit_hook kernel_load_start_hook kernel_load_end_hook jit_cache_hook jit_post_compile_hook "
+    "add_stages_inspection_hook listener async_compile".split()
+)
+
+
+class _NoHooks:
+    """A chain of hooks that is empty and stays so."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __bool__(self) -> bool:
+        return False
+
+    def add(self, hook: Any) -> None:
+        """Refused: nothing here would call the hook."""
+        raise no_meaning(self._name)
+
+    def remove(self, hook: Any) -> None:
+        """Accepted: there is none to remove."""
+
+
+class Knobs:
+    """One group of settings.
+
+    Attributes are read and set like plain ones; names that the group does not know raise ``AttributeError``.
+    """
+
+    def __init__(self, group: str, **defaults: Any):
+        object.__setattr__(self, "_group", group)
+        object.__setattr__(self, "_defaults", defaults)
+        object.__setattr__(self, "_values", dict(defaults))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _HOOKS and name in self._defaults:
+            return _NoHooks(f"triton.knobs.{self._group}.{name}") if name.startswith(("launch", "kernel")) else None
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(f"triton.knobs.{self._group} has no setting {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._defaults:
+            raise AttributeError(f"triton.knobs.{self._group} has no setting {name!r}")
+        if name in _HOOKS:
+            if value is not None and not isinstance(value, _NoHooks):
+                raise no_meaning(f"triton.knobs.{self._group}.{name}")
+            return
+        self._values[name] = value
+
+    def copy(self) -> Knobs:
+        """A group with the same settings."""
+        other = Knobs(self._group, **self._defaults)
+        other._values.update(self._values)
+        return other
+
+    def reset(self) -> Knobs:
+        """Back to the defaults."""
+        self._values.clear()
+        self._values.update(self._defaults)
+        return self
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is set within is taken back at the end."""
+        before = dict(self._values)
+        try:
+            yield
+        finally:
+            self._values.clear()
+            self._values.update(before)
+
+
+build = Knobs("build", cc=None, cudacrt_path=None, cudart_path=None, backend_dirs=frozenset(), impl=None)
+redis = Knobs("redis", key_format="triton:{key}:{filename}", host="localhost", port=6379)
+cache = Knobs(
+    "cache", home_dir=None, dump_dir=None, override_dir=None, dir=None, manager_class=None, remote_manager_class=None
+)
+compilation = Knobs(
+    "compilation",
+    override=False,
+    dump_ir=False,
+    dump_ir_extract_di_local_variables=False,
+    store_binary_only=False,
+    always_compile=False,
+    use_ir_loc=None,
+    enable_asan=False,
+    disable_line_info=False,
+    front_end_debugging=False,
+    allow_non_constexpr_globals=False,
+    instrumentation_mode="",
+    enable_experimental_consan=False,
+    listener=None,
+)
+autotuning = Knobs("autotuning", cache=False, print=False)
+runtime = Knobs(
+    "runtime",
+    interpret=False,
+    debug=False,
+    sanitize_overflow=True,
+    override_arch=None,
+    launch_enter_hook=None,
+    launch_exit_hook=None,
+    kernel_load_start_hook=None,
+    kernel_load_end_hook=None,
+    jit_cache_hook=None,
+    jit_post_compile_hook=None,
+    add_stages_inspection_hook=None,
+    async_compile=None,
+)
+language = Knobs("language", fp32_default=None, default_fp_fusion=True)
+nvidia = Knobs(
+    "nvidia",
+    mock_ptx_version=None,
+    dump_nvptx=False,
+    disable_ptxas_opt=False,
+    libcuda_path=None,
+    libdevice_path=None,
+    use_meta_ws=False,
+)
+amd = Knobs(
+    "amd",
+    use_buffer_ops=True,
+    use_buffer_atomics=True,
+    dump_amdgcn=False,
+    libhip_path=None,
+    lld_path=None,
+    use_block_pingpong=None,
+    use_in_thread_transpose=False,
+    use_async_copy=None,
+    global_prefetch=0,
+    local_prefetch=0,
+    scalarize_packed_fops=False,
+)
+proton = Knobs("proton", disable=False, cupti_lib_dir=None, enable_nvtx=True, enable_hw_trace=False)
+
+__all__ = [
+    "Knobs",
+    "NameHasNoMeaning",
+    "amd",
+    "autotuning",
+    "build",
+    "cache",
+    "compilation",
+    "language",
+    "nvidia",
+    "proton",
+    "redis",
+    "runtime",
+]
