@@ -93,8 +93,10 @@ class Emitter:
             return self.literal(self.plan.static[value]) if value in self.plan.static else value.name
         return self.literal(value)
 
-    def scalar(self, value: Any, compute: torch.dtype) -> str:
-        """A Python number that meets arrays of dtype `compute`."""
+    def scalar(self, value: Any, compute: torch.dtype, narrow: torch.dtype | None = None) -> str:
+        """A Python number that meets arrays of dtype `compute`, rounded to `narrow` first when eager does."""
+        if narrow is not None and isinstance(value, float):
+            value = torch.tensor(value, dtype=narrow).item()
         if isinstance(value, complex):
             return repr(value)
         if compute.is_complex:
@@ -113,16 +115,17 @@ class Emitter:
         """The right-hand side for one node."""
         if node.target is operator.getitem:
             return f"{node.args[0].name}[{node.args[1]}]"
-        entry, spec = row_of(node), self.plan.specs[node]
+        entry, spec, narrow = row_of(node), self.plan.specs[node], None
         if entry.kind == MATMUL and entry.ident in ("mm", "bmm", "addmm", "baddbmm"):
             return self.product(node, entry.ident)
         compute = None
         if entry.promote == KEEP:
             args = [self.argument(a) for a in node.args]
         else:
-            compute = self.compute_dtype(node, entry.promote)
-            args = [self.operand(a, compute) for a in node.args]
-        args += [f"{k}={self.keyword(k, v, compute)}" for k, v in node.kwargs.items() if not _placement(k)]
+            compute, narrow = self.compute_dtype(node, entry.promote)
+            narrow = narrow if entry.narrow_scalars else None
+            args = [self.operand(a, compute, narrow) for a in node.args]
+        args += [f"{k}={self.keyword(k, v, compute, narrow)}" for k, v in node.kwargs.items() if not _placement(k)]
         if "out" in entry.wants:
             args.append(f"out={self.outs(spec)}")
         if "strides" in entry.wants:
@@ -139,35 +142,36 @@ class Emitter:
             return repr(spec.out())
         return "[" + ", ".join("None" if s is None else repr(s.out()) for s in spec) + "]"
 
-    def keyword(self, name: str, value: Any, compute: torch.dtype | None) -> str:
+    def keyword(self, name: str, value: Any, compute: torch.dtype | None, narrow: torch.dtype | None) -> str:
         """A keyword argument as source."""
         if isinstance(value, Node) and value not in self.plan.static and compute is not None:
             return self.operand(value, compute)
         if name in ("alpha", "beta", "value") and compute is not None and isinstance(value, (int, float)):
-            return self.scalar(value, compute)
+            return self.scalar(value, compute, narrow)
         return self.argument(value)
 
-    def operand(self, value: Any, compute: torch.dtype) -> str:
+    def operand(self, value: Any, compute: torch.dtype, narrow: torch.dtype | None = None) -> str:
         """An operand brought to the computing dtype."""
         if isinstance(value, Node) and value not in self.plan.static:
             spec = self.plan.specs[value]
             return value.name if spec.dtype == compute else f"cast({value.name}, {dtype_name(compute)})"
         number = self.plan.static[value] if isinstance(value, Node) else value
         if isinstance(number, (bool, int, float, complex)):
-            return self.scalar(number, compute)
+            return self.scalar(number, compute, narrow)
         return self.literal(number)
 
-    def compute_dtype(self, node: Node, promote: str) -> torch.dtype:
-        """The dtype that torch computes in for this node."""
+    def compute_dtype(self, node: Node, promote: str) -> tuple[torch.dtype, torch.dtype | None]:
+        """The dtype that torch computes in for this node, and the half-precision dtype of its operands if it is one."""
         operands = []
         for value in (*node.args, *node.kwargs.values()):
             if isinstance(value, Node):
                 operands.append(self.plan.static.get(value, value.meta.get("val")))
             elif isinstance(value, (bool, int, float, complex)) and any(value is a for a in node.args):
                 operands.append(value)
-        kind = getattr(PROMOTION, "INT_TO_FLOAT" if promote == "INT_TO_FLOAT" else promote)
-        compute, result = elementwise_dtypes(*operands, type_promotion_kind=kind)
-        return compute if promote != BOOL_OUT else _LOW.get(compute, compute)
+        compute, result = elementwise_dtypes(*operands, type_promotion_kind=getattr(PROMOTION, promote))
+        if promote == BOOL_OUT:
+            result = elementwise_dtypes(*operands, type_promotion_kind=PROMOTION.NO_OPMATH)[1]
+        return compute, result if result in _LOW else None
 
     def product(self, node: Node, ident: str) -> str:
         """A matrix product, with transposes of its operands folded in."""

@@ -35,7 +35,7 @@ def _is_bool(x) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ arithmetic
-@pointwise("aten.add.Tensor", "aten.add.Scalar")
+@pointwise("aten.add.Tensor", "aten.add.Scalar", narrow_scalars=True)
 def add(x, y, alpha=1):
     """x + alpha * y; on bool the sum is a logical or."""
     if alpha == 1:
@@ -43,13 +43,13 @@ def add(x, y, alpha=1):
     return x + y * jnp.asarray(alpha, jnp.result_type(x, y))
 
 
-@pointwise("aten.sub.Tensor", "aten.sub.Scalar")
+@pointwise("aten.sub.Tensor", "aten.sub.Scalar", narrow_scalars=True)
 def sub(x, y, alpha=1):
     """x - alpha * y."""
     return x - y if alpha == 1 else x - y * jnp.asarray(alpha, jnp.result_type(x, y))
 
 
-@pointwise("aten.rsub.Scalar", "aten.rsub.Tensor")
+@pointwise("aten.rsub.Scalar", "aten.rsub.Tensor", narrow_scalars=True)
 def rsub(x, y, alpha=1):
     """y - alpha * x."""
     return y - x * alpha
@@ -67,12 +67,18 @@ def div(x, y):
     return x / y
 
 
+def _pair(x, y):
+    """Two operands as arrays of one dtype and shape; a Python number takes the array's dtype."""
+    dtype = jnp.result_type(x, y)
+    return jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype))
+
+
 def _fmod(x, y):
-    return lax.rem(*jnp.broadcast_arrays(x, y))
+    return lax.rem(*_pair(x, y))
 
 
 def _floor_divide(x, y):
-    x, y = jnp.broadcast_arrays(x, y)
+    x, y = _pair(x, y)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return jnp.floor_divide(x, y)
     # C's fmod algorithm: floor(x / y) alone is off by one when the quotient rounds up to an integer.
@@ -98,7 +104,7 @@ def div_mode(x, y, rounding_mode=None, out=None):
         return _floor_divide(jnp.asarray(x), y).astype(out.dtype)
     if jnp.issubdtype(dtype, jnp.floating):
         return jnp.trunc(x / y).astype(out.dtype)
-    return lax.div(*jnp.broadcast_arrays(x, jnp.asarray(y, dtype))).astype(out.dtype)
+    return lax.div(*_pair(x, y)).astype(out.dtype)
 
 
 @pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar")
@@ -107,17 +113,17 @@ def floor_divide(x, y):
     return _floor_divide(x, y)
 
 
-@pointwise("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
+@pointwise("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", narrow_scalars=True)
 def remainder(x, y):
     """Python's modulo: the result has the divisor's sign."""
-    x, y = jnp.broadcast_arrays(x, y)
+    x, y = _pair(x, y)
     mod = lax.rem(x, y)
     if jnp.issubdtype(mod.dtype, jnp.unsignedinteger):
         return mod
     return jnp.where((mod != 0) & ((y < 0) != (mod < 0)), mod + y, mod)
 
 
-@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar")
+@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar", narrow_scalars=True)
 def fmod(x, y):
     """C's modulo: the result has the dividend's sign."""
     return _fmod(x, y)
@@ -162,7 +168,7 @@ def sign(x):
     return jnp.where(jnp.isnan(x), 0, s).astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else s
 
 
-@pointwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+@pointwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar", narrow_scalars=True)
 def pow_(x, y):
     """x ** y; small whole exponents become products."""
     if isinstance(y, (int, float)):
@@ -292,7 +298,7 @@ def clamp_max(x, y):
 
 # ------------------------------------------------------------------------------------------------ comparison
 def _compare(name, fn):
-    pointwise(f"aten.{name}.Tensor", f"aten.{name}.Scalar", promote=BOOL_OUT)(fn)
+    pointwise(f"aten.{name}.Tensor", f"aten.{name}.Scalar", promote=BOOL_OUT, narrow_scalars=True)(fn)
 
 
 _compare("eq", lambda x, y: x == y)
@@ -336,7 +342,7 @@ pointwise("aten.bitwise_not.default")(lambda x: ~x)
 )
 def left_shift(x, y):
     """X << y; a shift by the width or more gives 0, as in torch."""
-    x, y = jnp.broadcast_arrays(x, y)
+    x, y = _pair(x, y)
     bits = x.dtype.itemsize * 8
     return jnp.where((y < 0) | (y >= bits), 0, jnp.left_shift(x, jnp.clip(y, 0, bits - 1))).astype(x.dtype)
 
@@ -349,7 +355,7 @@ def left_shift(x, y):
 )
 def right_shift(x, y):
     """X >> y with the sign kept; a shift by the width or more shifts everything out."""
-    x, y = jnp.broadcast_arrays(x, y)
+    x, y = _pair(x, y)
     bits = x.dtype.itemsize * 8
     return jnp.right_shift(x, jnp.where((y < 0) | (y >= bits), bits - 1, y)).astype(x.dtype)
 
@@ -402,7 +408,6 @@ for _name, _fn in {
     "erfinv": lax.erf_inv,
     "sigmoid": lambda x: 1 / (1 + jnp.exp(-x)),
     "lgamma": lax.lgamma,
-    "digamma": lax.digamma,
     "sinc": jnp.sinc,
     "rad2deg": lambda x: x * (180.0 / np.pi),
     "deg2rad": lambda x: x * (np.pi / 180.0),
@@ -414,6 +419,45 @@ pointwise("aten.special_i0e.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.
 pointwise("aten.special_i1e.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.i1e(x))
 pointwise("aten.special_ndtri.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.ndtri(x))
 pointwise("aten.special_log_ndtr.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.log_ndtr(x))
+
+
+@pointwise("aten.digamma.default", promote=INT_TO_FLOAT)
+def digamma(x):
+    """The derivative of lgamma; -inf or inf at zero by its sign, NaN at the negative whole numbers."""
+    value = jnp.where((x < 0) & (x == jnp.trunc(x)), jnp.nan, lax.digamma(x))
+    return jnp.where(x == 0, -jnp.copysign(jnp.inf, x), value)
+
+
+@pointwise("aten._conj.default", "aten._conj_physical.default", "aten.conj_physical.default", "aten.resolve_conj.default")
+def conj(x):
+    """The complex conjugate."""
+    return jnp.conj(x)
+
+
+@pointwise("aten.resolve_neg.default")
+def resolve_neg(x):
+    """The same values."""
+    return x
+
+
+@row("aten.view_as_complex.default")
+def view_as_complex(x):
+    """Pairs of reals as complex numbers."""
+    return lax.complex(x[..., 0], x[..., 1])
+
+
+@pointwise("aten.angle.default", promote=COMPLEX_TO_FLOAT)
+def angle(x):
+    """The angle of a complex number; 0 or pi for a real one."""
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return jnp.angle(x)
+    return jnp.where(x != x, x, jnp.where(x < 0, np.pi, 0.0)).astype(x.dtype)
+
+
+@pointwise("aten.polar.default")
+def polar(length, angle):
+    """Length and angle as a complex number."""
+    return lax.complex(length * jnp.cos(angle), length * jnp.sin(angle))
 
 
 @pointwise("aten.atan2.default", promote=INT_TO_FLOAT)

@@ -74,6 +74,8 @@ class Row:
         promote: how tensor operands are brought to one dtype before `fn` runs; KEEP leaves them alone.
         result: "same" (the computing dtype), "bool", or "exact" (`fn` itself returns torch's dtype).
         wants: which of the keyword arguments `out` and `strides` the function asks for.
+        narrow_scalars: whether eager rounds Python numbers to bf16 or f16 before it computes in f32 (it depends on the
+            operator).
         supports: refuses argument combinations that the function can't do; those run in ATen.
         notes: differences worth knowing.
     """
@@ -84,6 +86,7 @@ class Row:
     promote: str
     result: str
     wants: frozenset[str]
+    narrow_scalars: bool
     supports: Callable[..., bool] | None
     notes: str
 
@@ -103,6 +106,7 @@ def row(
     kind: str = OTHER,
     promote: str = KEEP,
     result: str | None = None,
+    narrow_scalars: bool = False,
     supports: Callable[..., bool] | None = None,
     notes: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -119,7 +123,7 @@ def row(
         for name in names:
             if name in ROWS:
                 raise ValueError(f"{name} has two rows")
-            entry = Row(name, fn, kind, promote, result, wants, supports, notes)
+            entry = Row(name, fn, kind, promote, result, wants, narrow_scalars, supports, notes)
             if _IDENTS.setdefault(entry.ident, name) != name:
                 raise ValueError(f"{name} and {_IDENTS[entry.ident]} would share the name {entry.ident}")
             ROWS[name] = entry
