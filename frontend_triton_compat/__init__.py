@@ -5,10 +5,24 @@ return the new arrays, and `JITFunction.check` asks the TPU's compiler about the
 on a target stops with a `bridge.diagnostics.TranslationError`.
 """
 
+import importlib
+from typing import Any
+
 from frontend_triton_compat import language
 from frontend_triton_compat.autotune import Autotuner, Config, Heuristics, autotune, heuristics, retarget
 from frontend_triton_compat.language.constexpr import constexpr_function
 from frontend_triton_compat.launch import JITFunction, jit
+from frontend_triton_compat.runtime import (
+    CompilationError,
+    InterpreterError,
+    KernelInterface,
+    OutOfResources,
+    TensorWrapper,
+    TritonError,
+    must_use_result,
+    reinterpret,
+    set_allocator,
+)
 
 __version__ = "3.7.1"  # the version of Triton's language that this front end follows
 
@@ -23,17 +37,47 @@ def next_power_of_2(n: int) -> int:
     return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
+#: Submodules of triton that live under another name here, for tools that redirect ``import triton`` themselves.
+__triton_shim__ = {
+    "triton.language.core": "frontend_triton_compat.language",
+    "triton.language.standard": "frontend_triton_compat.language",
+    "triton.runtime.autotuner": "frontend_triton_compat.runtime",
+    "triton.runtime.driver": "frontend_triton_compat.runtime",
+    "triton.runtime.errors": "frontend_triton_compat.runtime",
+    "triton.errors": "frontend_triton_compat.runtime",
+    "triton.compiler.errors": "frontend_triton_compat.runtime",
+    "triton.tools.tensor_descriptor": "frontend_triton_compat.runtime",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("testing", "knobs", "shim"):  # not needed to launch a kernel
+        return importlib.import_module(f"{__name__}.{name}")
+    from frontend_triton_compat.absent import lookup_in
+
+    return lookup_in("triton", name)
+
+
 __all__ = [
     "Autotuner",
+    "CompilationError",
     "Config",
     "Heuristics",
+    "InterpreterError",
     "JITFunction",
+    "KernelInterface",
+    "OutOfResources",
+    "TensorWrapper",
+    "TritonError",
     "autotune",
     "cdiv",
     "constexpr_function",
     "heuristics",
     "jit",
     "language",
+    "must_use_result",
     "next_power_of_2",
+    "reinterpret",
     "retarget",
+    "set_allocator",
 ]

@@ -32,6 +32,10 @@ _REASONS: dict[str, tuple[str, str]] = {
         "Gluon describes a GPU's threads and layouts, which have no meaning on a CPU or TPU",
         "write the kernel with triton.language",
     ),
+    "triton.testing": (
+        "it is a figure of a GPU, which is not here",
+        "time with triton.testing.do_bench; for a TPU's static figures use kernel.check(..., target='tpu:v5e')",
+    ),
     "triton.tools": (
         "it works on the genuine compiler's output",
         "read the Pallas source with kernel.source(..., target='tpu:v5e')",

@@ -1,22 +1,38 @@
 """`autotune` and `heuristics`: kernels that choose their own constexprs.
 
 Input: configurations, or functions of the arguments. Output: an object that launches like a kernel. Law: every
-configuration is measured on copies of the tensors, so that a tuning run has no effect a user could see; the choice is
-kept per value of the key arguments, dtypes included.
+configuration is measured on copies of the tensors, with views and overlaps kept, so that tuning leaves nothing behind;
+the choice is kept per value of the key arguments, dtypes included; a configuration that can't run is not a choice, and
+when none can, the first one says why.
 """
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
+import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import torch
 
+from bridge import compat
 from bridge.diagnostics import Diagnostic, error
+from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.launch import JITFunction
+
+_tuning: contextvars.ContextVar[bool] = contextvars.ContextVar("tuning", default=False)
+#: A configuration is measured so often, or for so long in seconds, whichever comes first.
+_RUNS, _SECONDS = 7, 0.25
+
+
+def is_tuning() -> bool:
+    """Whether the launch that runs now only measures a configuration."""
+    return _tuning.get()
 
 
 class Config:
@@ -37,11 +53,42 @@ class Config:
         self.maxnreg, self.pre_hook, self.ir_override = maxnreg, pre_hook, ir_override
 
     def all_kwargs(self) -> dict[str, Any]:
-        """The constexprs and the options."""
-        return {**self.kwargs, "num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": self.num_ctas}
+        """The constexprs and the options that are set."""
+        names = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
+        options = {name: getattr(self, name) for name in names}
+        return {**self.kwargs, **{name: value for name, value in options.items() if value is not None}}
+
+    def _key(self) -> tuple[Any, ...]:
+        return (*self.all_kwargs().items(), self.pre_hook)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
     def __repr__(self) -> str:
         return f"Config({self.kwargs}, num_warps={self.num_warps}, num_stages={self.num_stages})"
+
+
+class _Launcher:
+    """A wrapped kernel with its grid: call it to launch."""
+
+    __slots__ = ("grid", "wrapper")
+
+    def __init__(self, wrapper: _Wrapper, grid: Any):
+        self.wrapper, self.grid = wrapper, grid
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.wrapper._launch(self.grid, args, kwargs)
+
+    def source(self, *args: Any, target: str = "cpu", **kwargs: Any) -> str:
+        """See `JITFunction.source`."""
+        return self.wrapper.source(*args, grid=self.grid, target=target, **kwargs)
+
+    def check(self, *args: Any, target: str = "tpu:v5e", **kwargs: Any) -> Any:
+        """See `JITFunction.check`."""
+        return self.wrapper.check(*args, grid=self.grid, target=target, **kwargs)
 
 
 class _Wrapper:
@@ -58,18 +105,48 @@ class _Wrapper:
         return inner
 
     @property
+    def base_fn(self) -> Callable[..., Any]:
+        """The Python function behind all wrappers."""
+        return self.kernel.fn
+
+    @property
     def arg_names(self) -> list[str]:
         """The kernel's parameters."""
         return self.kernel.arg_names
 
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        return functools.partial(self._launch, grid)
+    def __getitem__(self, grid: Any) -> _Launcher:
+        return _Launcher(self, grid)
 
-    def run(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
-        """Launch over `grid`."""
-        return self._launch(grid, *args, **kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.kernel(*args, **kwargs)  # raises: a kernel is launched over a grid
 
-    def _launch(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch over `grid`; with ``warmup=True``, only translate and compile."""
+        if warmup:
+            return self.warmup(*args, grid=grid, **kwargs)
+        return self._launch(grid, args, kwargs)
+
+    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
+        """Translate and compile for these arguments without running."""
+        return self.fn.warmup(*args, grid=grid, **self._chosen(args, kwargs))
+
+    def source(self, *args: Any, grid: Any = None, target: str = "cpu", **kwargs: Any) -> str:
+        """See `JITFunction.source`; nothing is measured: the choice of an earlier launch, or the first, is shown."""
+        return self.fn.source(*args, grid=grid, target=target, **self._chosen(args, kwargs))
+
+    def check(self, *args: Any, grid: Any = None, target: str = "tpu:v5e", **kwargs: Any) -> Any:
+        """See `JITFunction.check`; nothing is measured: the choice of an earlier launch, or the first, is checked."""
+        return self.fn.check(*args, grid=grid, target=target, **self._chosen(args, kwargs))
+
+    def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
+        """Call `hook` with the arguments before every launch."""
+        self.kernel.add_pre_run_hook(hook)
+
+    def _launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def _chosen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The keyword arguments with what this wrapper adds, without running anything."""
         raise NotImplementedError
 
     def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +159,9 @@ class Autotuner(_Wrapper):
     Attributes:
         configs: the configurations.
         keys: names of the arguments whose values the choice depends on.
+        cache: value of the key -> the configuration that was chosen.
         best_config: the configuration of the last launch.
+        configs_timings: configuration -> seconds, of the last measurement.
     """
 
     def __init__(
@@ -94,77 +173,190 @@ class Autotuner(_Wrapper):
         reset_to_zero: Sequence[str] | None = None,
         pre_hook: Callable[..., Any] | None = None,
         post_hook: Callable[..., Any] | None = None,
+        do_bench: Callable[..., Any] | None = None,
     ):
         self.fn = fn
         self.configs = list(configs) or [Config({})]
         self.keys = list(key)
         self.cache: dict[Any, Config] = {}
         self.best_config: Config | None = None
+        self.configs_timings: dict[Config, Any] = {}
         self._prune = dict(prune_configs_by or {})
         self._zero = list(reset_to_zero or ())
-        self._pre, self._post = pre_hook, post_hook
-        functools.update_wrapper(self, fn)
+        self._pre, self._post, self._bench = pre_hook, post_hook, do_bench
+        self._lock = threading.RLock()
+        functools.update_wrapper(self, fn, updated=())
 
-    def _launch(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
-        named = self._named(args, kwargs)
-        config = self.configs[0] if len(self.configs) == 1 else self._choose(grid, named)
+    def _launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        config = self._known(args, kwargs)
+        if config is None:
+            with self._lock:
+                config = self._known(args, kwargs)  # another thread may have measured meanwhile
+                if config is None:
+                    config = self._choose(grid, args, kwargs)
+                    self._reset(self._all(config, args, kwargs), reset_only=True)
         self.best_config = config
-        self._prepare(config, named)
-        out = self.fn[grid](**named, **config.all_kwargs())
-        if self._post is not None:
-            self._post(named, exception=None)
-        return out
-
-    def _prepare(self, config: Config, named: dict[str, Any]) -> None:
-        for name in self._zero:
-            named[name].zero_()
-        if self._pre is not None:
-            self._pre(named)
+        self._refuse_conflicts(config, args, kwargs)
         if config.pre_hook is not None:
-            config.pre_hook({**named, **config.all_kwargs()})
+            config.pre_hook(self._all(config, args, kwargs))
+        return self.fn[grid](*args, **{**kwargs, **config.all_kwargs()})
 
-    def _choose(self, grid: Any, named: dict[str, Any]) -> Config:
-        key = (
-            tuple(str(named.get(k)) if isinstance(named.get(k), torch.Tensor) else named.get(k) for k in self.keys),
-            tuple(v.dtype for v in named.values() if isinstance(v, torch.Tensor)),
-        )
-        if key not in self.cache:
-            configs = self._pruned(named)
-            timings = [(self._time(config, grid, named), i) for i, config in enumerate(configs)]
-            fastest, index = min(timings)
-            if fastest == float("inf"):
-                index = 0  # none runs: launching the first says why
-            self.cache[key] = configs[index]
-        return self.cache[key]
+    def _chosen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        config = self.cache.get(self._key(args, kwargs)) or self._pruned(args, kwargs)[0]
+        self._refuse_conflicts(config, args, kwargs)
+        return {**kwargs, **config.all_kwargs()}
 
-    def _pruned(self, named: dict[str, Any]) -> list[Config]:
+    def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config | None:
+        """The configuration that needs no measurement, or None."""
+        if len(self.configs) == 1:
+            return self.configs[0]
+        found = self.cache.get(self._key(args, kwargs))
+        if found is None and any(isinstance(v, jax.core.Tracer) for v in self._named(args, kwargs).values()):
+            return self._pruned(args, kwargs)[0]  # under jax.jit there is nothing to measure, and nothing to keep
+        return found
+
+    def _all(self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._named(args, kwargs), **config.all_kwargs()}
+
+    def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        named = self._named(args, kwargs)
+        values = tuple(_in_key(named[k]) for k in self.keys if k in named)
+        return (values, tuple(str(v.dtype) for k, v in named.items() if k in self.arg_names and hasattr(v, "dtype")))
+
+    def _refuse_conflicts(self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        twice = sorted(self._named(args, kwargs).keys() & config.kwargs.keys())
+        if twice:
+            raise error(
+                "launch-arguments",
+                f"argument {twice[0]!r} is given by the launch and by the configurations of autotune",
+                where=self.kernel.where,
+                why="autotune chooses it, so a value from the caller would be overruled",
+                do=f"drop {twice[0]!r} from the launch, or from the configurations",
+            )
+
+    # -- the choice
+
+    def _choose(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:
+        configs = self._pruned(args, kwargs)
+        for config in configs:
+            self._refuse_conflicts(config, args, kwargs)
+        token = _tuning.set(True)
+        try:
+            timings = [self._time(config, grid, args, kwargs) for config in configs]
+        finally:
+            _tuning.reset(token)
+        self.configs_timings = dict(zip(configs, timings))
+        fastest = min(range(len(configs)), key=lambda i: timings[i])
+        if _first(timings[fastest]) == float("inf"):
+            return configs[0]  # none runs: launching the first says why
+        self.cache[self._key(args, kwargs)] = configs[fastest]
+        return configs[fastest]
+
+    def _pruned(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Config]:
         configs = self.configs
+        positional = dict(zip(self.arg_names, args))
         early, model, top_k = (self._prune.get(k) for k in ("early_config_prune", "perf_model", "top_k"))
         if early is not None:
-            configs = list(early(configs, named))
-        if model is not None and top_k is not None and len(configs) > 1:
-            count = int(len(configs) * top_k) if isinstance(top_k, float) and top_k <= 1 else int(top_k)
-            configs = sorted(configs, key=lambda c: model(**named, **c.all_kwargs()))[: max(1, count)]
-        return configs or self.configs
+            configs = list(early(configs, positional, **kwargs))
+            if not configs:
+                raise error(
+                    "launch-arguments",
+                    f"early_config_prune of {self.base_fn.__name__} left no configuration",
+                    where=self.kernel.where,
+                    why="autotune has to choose one",
+                    do="return at least one of the configurations it was given",
+                )
+        if model is not None and top_k is not None:
+            count = int(len(self.configs) * top_k) if isinstance(top_k, float) and top_k <= 1 else int(top_k)
+            if len(configs) > count:
+                configs = sorted(configs, key=lambda c: model(**{**positional, **kwargs, **c.all_kwargs()}))
+                configs = configs[: max(1, count)]
+        return configs
 
-    def _time(self, config: Config, grid: Any, named: dict[str, Any]) -> float:
-        copies = {
-            k: torch.empty_strided(v.shape, v.stride(), dtype=v.dtype).copy_(v)
-            if isinstance(v, torch.Tensor) and v.device.type == "cpu" and 0 not in v.stride()
-            else v
-            for k, v in named.items()
-        }
+    def _reset(self, everything: dict[str, Any], reset_only: bool = False) -> None:
+        # As in Triton: a hook of the user's replaces reset_to_zero.
+        if self._pre is not None:
+            self._pre(everything, reset_only=True) if reset_only else self._pre(everything)
+            return
+        for name in self._zero:
+            if isinstance(everything.get(name), torch.Tensor):
+                everything[name].zero_()
+
+    def _time(self, config: Config, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        copies = copy_arguments(self._named(args, kwargs))
+        names = self.arg_names
+        # Arguments beyond the signature go along as they are, and the launch refuses them.
+        positional = [copies.get(names[i], value) if i < len(names) else value for i, value in enumerate(args)]
+        named = {k: copies[k] for k in kwargs}
+        everything = {**copies, **config.all_kwargs()}
+
+        def once() -> None:
+            if config.pre_hook is not None:
+                config.pre_hook(everything)
+            self._reset(everything)
+            try:
+                jax.block_until_ready(self.fn[grid](*positional, **{**named, **config.all_kwargs()}))
+            except Diagnostic as refused:
+                if self._post is not None:
+                    self._post(everything, exception=refused)
+                raise
+            if self._post is not None:
+                self._post(everything, exception=None)
+
         try:
-            best = float("inf")
-            for attempt in range(3):
-                self._prepare(config, copies)
-                start = time.perf_counter()
-                self.fn[grid](**copies, **config.all_kwargs())
-                if attempt:  # the first run compiles
-                    best = min(best, time.perf_counter() - start)
-            return best
+            once()  # compiles
+            if self._bench is not None:
+                return self._bench(once, quantiles=(0.5, 0.2, 0.8))
+            return _median_time(once)
         except Diagnostic:
             return float("inf")  # a configuration that can't run here is not a choice
+
+
+def _first(timing: Any) -> float:
+    return timing[0] if isinstance(timing, Sequence) else timing
+
+
+def _median_time(once: Callable[[], None]) -> float:
+    times: list[float] = []
+    begin = time.perf_counter()
+    while len(times) < _RUNS and (len(times) < 2 or time.perf_counter() - begin < _SECONDS):
+        start = time.perf_counter()
+        once()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _in_key(value: Any) -> Any:
+    value = unwrap(value)
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return (str(value.dtype), tuple(value.shape))
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value
+
+
+def copy_arguments(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with memory of their own: what shared memory before shares the copy of it."""
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def copy(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return type(value)(copy(v) for v in value) if type(value) in (tuple, list) else value
+        base = getattr(value, "base", None)
+        if isinstance(base, torch.Tensor) and not isinstance(value, torch.Tensor):
+            return type(value)(copy(base), value.dtype)
+        if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or not compat.has_storage(value):
+            return value  # the launch refuses it with a reason
+        storage = value.untyped_storage()
+        twin = storages.get(storage.data_ptr())
+        if twin is None:
+            twin = storages[storage.data_ptr()] = storage.clone()
+        made = torch.empty(0, dtype=value.dtype)
+        return made.set_(twin, value.storage_offset(), value.shape, value.stride())
+
+    return {name: copy(value) for name, value in named.items()}
 
 
 class Heuristics(_Wrapper):
@@ -177,13 +369,16 @@ class Heuristics(_Wrapper):
     def __init__(self, fn: Any, values: Mapping[str, Callable[[dict[str, Any]], Any]]):
         self.fn = fn
         self.values = dict(values)
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn, updated=())
 
-    def _launch(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
-        named = self._named(args, kwargs)
+    def _launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return self.fn[grid](*args, **self._chosen(args, kwargs))
+
+    def _chosen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        named, chosen = self._named(args, kwargs), dict(kwargs)
         for name, value in self.values.items():
-            kwargs[name] = named[name] = value(named)
-        return self.fn[grid](*args, **kwargs)
+            chosen[name] = named[name] = value(named)  # one may depend on those before it
+        return chosen
 
 
 def autotune(
@@ -206,17 +401,19 @@ def autotune(
         configs: the configurations.
         key: names of arguments; a new value of one of them measures anew.
         prune_configs_by: ``early_config_prune``, ``perf_model`` and ``top_k``, as in Triton.
-        reset_to_zero: tensors that are zeroed before every run.
+        reset_to_zero: tensors that are zeroed before every measured run, and once before the launch that measured; as
+            in Triton, later launches don't zero them.
         restore_value: accepted; tuning works on copies, so there is nothing to restore.
-        pre_hook: called with the arguments before a run.
-        post_hook: called with the arguments after a run.
+        pre_hook: instead of `reset_to_zero`: called with a dict of the arguments before every measured run, and with
+            ``reset_only=True`` before the launch that measured.
+        post_hook: called with a dict of the arguments and ``exception=`` after every measured run.
         warmup: accepted, without effect.
         rep: accepted, without effect.
         use_cuda_graph: accepted, without effect.
-        do_bench: accepted, without effect.
-        cache_results: accepted, without effect.
+        do_bench: measures instead of our own: called with a function and ``quantiles=``, as in Triton.
+        cache_results: accepted, without effect: choices live as long as the process.
     """
-    return lambda fn: Autotuner(fn, configs, key, prune_configs_by, reset_to_zero, pre_hook, post_hook)
+    return lambda fn: Autotuner(fn, configs, key, prune_configs_by, reset_to_zero, pre_hook, post_hook, do_bench)
 
 
 def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
@@ -231,7 +428,7 @@ def retarget(kernel: Any) -> Any:
         kernel: a ``JITFunction``, ``InterpretedFunction``, ``Autotuner`` or ``Heuristics``, or one of ours already.
 
     Raises:
-        TranslationError: it is none of these.
+        Diagnostic: it is none of these.
     """
     if isinstance(kernel, JITFunction | _Wrapper):
         return kernel
@@ -240,11 +437,16 @@ def retarget(kernel: Any) -> Any:
     if kind in ("JITFunction", "InterpretedFunction") and inspect.isfunction(inner):
         return JITFunction(inner)
     if kind == "Autotuner" and inner is not None:
-        configs = [
-            Config(c.kwargs, c.num_warps, c.num_stages, getattr(c, "num_ctas", 1), pre_hook=getattr(c, "pre_hook", None))
-            for c in kernel.configs
-        ]
-        return Autotuner(retarget(inner), configs, kernel.keys)
+        configs = [Config(c.kwargs, c.num_warps, c.num_stages, c.num_ctas, pre_hook=c.pre_hook) for c in kernel.configs]
+        prune = {
+            "early_config_prune": getattr(kernel, "early_config_prune", None),
+            "perf_model": getattr(kernel, "perf_model", None),
+            "top_k": getattr(kernel, "configs_top_k", None),
+        }
+        pre = kernel.pre_hook if getattr(kernel, "user_defined_pre_hook", False) else None
+        post = kernel.post_hook if getattr(kernel, "user_defined_post_hook", False) else None
+        zero = getattr(kernel, "reset_to_zero", None)
+        return Autotuner(retarget(inner), configs, kernel.keys, prune, zero, pre, post)
     if kind == "Heuristics" and inner is not None:
         return Heuristics(retarget(inner), kernel.values)
     raise error(

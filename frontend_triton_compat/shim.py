@@ -21,6 +21,7 @@ from typing import Any
 
 from bridge.diagnostics import Where, error
 from frontend_triton_compat.absent import lookup_in
+from frontend_triton_compat.language.constexpr import constexpr_function
 
 _OURS = "frontend_triton_compat"
 #: Submodules of triton that have a meaning here, and where they are. Kept in `__triton_shim__` of the package too.
@@ -83,7 +84,13 @@ ASSEMBLED: dict[str, str] = {
     "triton._C.libtriton": "",
 }
 #: What an assembled module has besides: plain values.
-_VALUES: dict[str, dict[str, Any]] = {"triton.backends": {"backends": {}}}
+_VALUES: dict[str, dict[str, Any]] = {
+    "triton.backends": {"backends": {}},
+    "triton.language.standard": {
+        "_log2": constexpr_function(lambda i: i.bit_length() - 1),
+        "_is_power_of_two": constexpr_function(lambda i: i > 0 and not i & (i - 1)),
+    },
+}
 #: Names that an assembled module takes from ours; None: all of them.
 _TAKEN: dict[str, frozenset[str] | None] = {
     "triton.errors": frozenset({"TritonError"}),

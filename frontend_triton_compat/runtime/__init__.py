@@ -67,7 +67,7 @@ class AutotunerError(TranslationError):
 _T = TypeVar("_T")
 
 
-class KernelInterface(abc.ABC, Generic[_T]):  # noqa: B024 - a name for isinstance tests
+class KernelInterface(abc.ABC, Generic[_T]):
     """What can be launched: a kernel, or a kernel behind `autotune` or `heuristics`."""
 
 
