@@ -1,0 +1,297 @@
+"""Sharing, mutation, layouts, lifetime, threads, dynamic sizes, fallbacks: what the runner promises."""
+
+import threading
+import warnings
+
+import pytest
+import torch
+from inductor_checks import check, same
+from torch import nn
+
+import inductor_backend
+from bridge.diagnostics import BackendError, Diagnostic, DiagnosticNote, strict
+
+
+def compile_(fn, **options):
+    return torch.compile(fn, backend="pallas", options=options or None)
+
+
+def test_our_compiler_runs_although_inductor_has_cached_the_graph(emitted, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    f = lambda x: x * 3 + 1
+    for _ in range(2):
+        torch._dynamo.reset()
+        compile_(f)(torch.ones(4))
+    assert len(emitted) == 2
+    assert "mul_Tensor" in emitted[0].sources[0].text
+
+
+def test_one_segment_one_dispatch(emitted):
+    compile_(lambda x, w: torch.softmax(x @ w, -1).sum(0))(torch.randn(4, 5), torch.randn(5, 6))
+    assert len(emitted[0].sources) == 1
+    assert emitted[0].text.count("segment_") == 1
+
+
+def test_kernels_are_pallas_kernels_over_refs(emitted):
+    compile_(lambda x: torch.softmax(x, -1))(torch.randn(4, 5))
+    (kernel,) = emitted[0].sources[0].kernels
+    assert "arg0_1_ref[...]" in kernel and "_out[...] = " in kernel
+    assert "pallas(segment" in emitted[0].sources[0].text
+
+
+def test_no_kernels_when_asked(emitted):
+    compile_(lambda x: torch.softmax(x * 2, -1), kernels="none")(torch.randn(4, 5))
+    assert emitted[0].sources[0].kernels == []
+
+
+def test_dump_writes_the_source(tmp_path):
+    compile_(lambda x: x.exp() + 1, dump=str(tmp_path / "deep"))(torch.ones(3))
+    (file,) = (tmp_path / "deep").glob("*.py")
+    assert "aten.exp(" in file.read_text()
+
+
+def test_parameters_are_read_in_place_and_changes_are_seen():
+    net = nn.Linear(3, 2)
+    compiled, x = torch.compile(net, backend="pallas"), torch.randn(4, 3)
+    with torch.no_grad():
+        same(compiled(x), net(x))
+        net.weight.add_(1.0)
+        same(compiled(x), net(x))
+        net.weight.data = torch.randn(2, 3)
+        same(compiled(x), net(x))
+        net.weight.set_(torch.randn(2, 3))
+        same(compiled(x), net(x))
+
+
+def test_import_cache_has_one_entry_per_address(emitted):
+    w = torch.randn(64, 64)
+    f = compile_(lambda x, w: x @ w)
+    for _ in range(3):
+        f(torch.randn(2, 64), w)
+    caches = [v for k, v in emitted[0].scope.items() if k.startswith("cache")]
+    assert any(list(c) == [w.data_ptr()] for c in caches)
+
+
+def test_results_are_fresh_memory():
+    x = torch.randn(4, 4)
+    a, b, c = compile_(lambda x: (x.clone(), x + 0, x.reshape(16) * 1))(x)
+    pointers = {t.data_ptr() for t in (a, b, c)}
+    assert len(pointers) == 3 and x.data_ptr() not in pointers
+    a.zero_()
+    assert not torch.equal(x, a)
+
+
+def test_unaligned_and_sliced_inputs():
+    base = torch.randn(100)
+    f = compile_(lambda x: x * 2)
+    for offset in (0, 1, 3, 16):
+        x = base[offset : offset + 40]
+        same(f(x), x * 2)
+        base.add_(1.0)
+        same(f(x), x * 2)
+    rows = torch.randn(6, 10)[:, 1:9:2]
+    check(lambda x: (x + 1, x.sum(0), x.t() * 2), rows)
+
+
+def test_overlapping_and_zero_size_inputs():
+    check(lambda x: x + 1, torch.randn(1, 5).expand(3, 5))
+    check(lambda x, y: (x + 1, y.sum(), torch.cat([x, x])), torch.empty(0, 3), torch.empty(3, 0))
+    check(lambda x: x * 2, torch.tensor(3, dtype=torch.int64))
+
+
+def test_negative_and_conjugate_views():
+    z = torch.complex(torch.randn(4), torch.randn(4))
+    f = compile_(lambda x: x * 2)
+    same(f(z.conj()), z.conj() * 2)
+    same(f(z.conj().imag), z.conj().imag * 2)
+
+
+def inplace_chain(a, b):
+    a.relu_()
+    a.add_(1)
+    a[1].mul_(10)
+    b.t().copy_(a.sum(0)[:, None].expand(3, 2))
+    return a * 2
+
+
+def test_mutation_reaches_the_caller():
+    check(inplace_chain, torch.randn(2, 3), torch.randn(2, 3))
+
+
+def test_swap_of_two_inputs():
+    def swap(a, b):
+        old = a.clone()
+        a.copy_(b)
+        b.copy_(old)
+
+    check(swap, torch.randn(3), torch.randn(3))
+
+
+def test_mutation_of_a_noncontiguous_input():
+    check(lambda x: x.mul_(2).sum(), torch.randn(4, 6)[:, ::2])
+    check(lambda x: x.add_(1), torch.randn(3, 4).t())
+
+
+def test_read_through_a_dtype_view_before_a_later_write():
+    def f(x):
+        y = x.view(torch.int32) + 1
+        x[:, 1:3] = 7
+        return y
+
+    check(f, torch.arange(12).reshape(3, 4))
+
+
+def test_returned_inputs_and_aliases():
+    def f(x):
+        y = x.view(-1)
+        return x, y, y[1:], (x + 1).view(-1)
+
+    x = torch.randn(2, 3)
+    a, b, c, _ = compile_(f)(x)
+    assert a is x or a.data_ptr() == x.data_ptr()
+    assert b.data_ptr() == x.data_ptr() and c.data_ptr() == x.data_ptr() + 4
+    check(f, torch.randn(2, 3))
+
+
+def test_dynamic_sizes_build_one_graph():
+    before = inductor_backend.compile_count()
+    f = torch.compile(lambda x, y: (x * y).sum(-1), backend="pallas", dynamic=True)
+    for n in (1, 2, 7, 1, 33):
+        x, y = torch.randn(n, 3), torch.randn(n, 3)
+        same(f(x, y), (x * y).sum(-1))
+    assert inductor_backend.compile_count() - before <= 2
+
+
+def test_dynamic_number_as_an_operand():
+    f = torch.compile(lambda x, n: (x * n, x.view(-1, n), torch.arange(n)), backend="pallas", dynamic=True)
+    for n in (2, 3, 6):
+        same(f(torch.ones(12), n), (torch.ones(12) * n, torch.ones(12).view(-1, n), torch.arange(n)))
+
+
+def test_threads():
+    f = compile_(lambda x: torch.softmax(x * 2, -1))
+    f(torch.randn(64, 32))
+    failures = []
+
+    def work():
+        for _ in range(50):
+            x = torch.randn(64, 32)
+            if not torch.allclose(f(x), torch.softmax(x * 2, -1), atol=1e-6):
+                failures.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not failures
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_both_engines(threads):
+    torch.set_num_threads(threads)
+    check(lambda x, w: torch.relu(x @ w).sum(0), torch.randn(300, 200), torch.randn(200, 100), rtol=1e-4, atol=1e-3)
+
+
+# ------------------------------------------------------------------------------------------------------ fallbacks
+def test_fallback_is_right_and_told_once(emitted):
+    f = lambda x: (torch.linalg.svdvals(x + 1) * 2).exp()
+    x = torch.randn(3, 3)
+    compiled = compile_(f)
+    with pytest.warns(DiagnosticNote, match="TPB403") as seen:
+        got = compiled(x)
+    same(got, f(x), rtol=1e-5, atol=1e-5)
+    assert seen[0].message.where.file == __file__
+    assert len(emitted[0].sources) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(x)
+
+
+def test_fallback_is_an_error_when_notes_are():
+    compiled = compile_(lambda x: torch.linalg.svdvals(x) * 2)
+    with strict(), pytest.raises(BackendError, match="_linalg_svd"):
+        compiled(torch.eye(3))
+
+
+def test_operator_that_jax_refuses_runs_in_aten(monkeypatch):
+    from inductor_backend.ops import ROWS
+
+    def broken(*args, **kwargs):
+        raise TypeError("no")
+
+    monkeypatch.setitem(ROWS, "aten.tan.default", type(ROWS["aten.tan.default"])(**{**vars(ROWS["aten.tan.default"]), "fn": broken}))
+    f = lambda x: (x + 1).tan() * 2
+    with pytest.warns(DiagnosticNote, match=r"aten\.tan\.default"):
+        got = compile_(f)(torch.ones(3))
+    same(got, f(torch.ones(3)))
+
+
+def test_custom_operator_runs_in_aten_without_a_graph_break():
+    @torch.library.custom_op("tpb_test::scaled_add", mutates_args=("out",))
+    def scaled_add(x: torch.Tensor, out: torch.Tensor, n: int) -> None:
+        out.add_(x * n)
+
+    def f(x, out):
+        scaled_add(x + 1, out, 3)
+        return out * 2
+
+    a, b, x = torch.zeros(3), torch.zeros(3), torch.ones(3)
+    want = f(x, a)
+    with pytest.warns(DiagnosticNote, match="TPB403"):
+        got = torch.compile(f, backend="pallas", fullgraph=True)(x, b)
+    same((got, b), (want, a))
+
+
+def test_control_flow_operator():
+    f = lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,)) + 1
+    with pytest.warns(DiagnosticNote, match="TPB403"):
+        same(compile_(f)(torch.ones(3)), f(torch.ones(3)))
+
+
+def test_nothing_is_written_when_a_fallback_raises():
+    @torch.library.custom_op("tpb_test::refuse", mutates_args=())
+    def refuse(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("refused")
+
+    refuse.register_fake(lambda x: torch.empty_like(x))
+
+    def f(x, y):
+        x.add_(1)
+        return refuse(y) + x
+
+    x = torch.zeros(3)
+    with pytest.warns(DiagnosticNote), pytest.raises(ValueError, match="refused"):
+        compile_(f)(x, torch.ones(3))
+    assert torch.equal(x, torch.zeros(3))
+
+
+# -------------------------------------------------------------------------------------------------------- options
+@pytest.mark.parametrize(
+    ("options", "slug"),
+    [
+        ({"kernel": "all"}, "backend-option"),
+        ({"kernels": "some"}, "backend-option"),
+        ({"dump": 3}, "backend-option"),
+        ({"target": "cuda"}, "unknown-target"),
+    ],
+)
+def test_bad_options(options, slug):
+    with pytest.raises(Diagnostic) as caught:
+        compile_(lambda x: x + 1, **options)(torch.ones(2))
+    assert caught.value.slug == slug
+
+
+def test_other_devices_are_refused():
+    with pytest.raises(BackendError, match="TPB405"):
+        compile_(lambda x: x + 1)(torch.ones(2, device="meta"))
+
+
+def test_explain():
+    net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8))
+    state, random = {k: v.clone() for k, v in net.state_dict().items()}, torch.get_rng_state()
+    report = inductor_backend.explain(net, torch.randn(2, 4, generator=torch.Generator().manual_seed(0)))
+    assert len(report.kernels) == 1 and not report.fallbacks
+    assert "1 Pallas kernel" in str(report)
+    assert torch.equal(random, torch.get_rng_state())
+    same(net.state_dict(), state)
+    fallen = inductor_backend.explain(lambda x: torch.linalg.svdvals(x) * 2, torch.eye(3))
+    assert [f.operator for f in fallen.fallbacks] == ["aten._linalg_svd.default"]
