@@ -116,7 +116,8 @@ def translate(
     def build() -> Kernel:
         return widen_fp16(parse(kernel.fn, params, sizes))
 
-    return plan_for(build, memories, aliases, tpu.emit)[1]
+    chip = family.chip or "v5e"
+    return plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip))[1]
 
 
 def flat_params(call: Call) -> list[Param]:

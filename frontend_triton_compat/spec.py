@@ -12,7 +12,7 @@ from collections.abc import Callable
 from bridge.diagnostics import error
 from frontend_triton_compat.ir import Block, Kernel, Op, Value
 from frontend_triton_compat.language.table import row_for
-from frontend_triton_compat.types import INT1, INT32, TileType, dtype
+from frontend_triton_compat.types import INT1, INT32, TileType, dtype, pointer_type
 
 
 def check(kernel: Kernel) -> None:
@@ -87,7 +87,9 @@ def _arg(op: Op) -> None:
 def _const(op: Op) -> None:
     _counts(op, 0, 1)
     t, value = op.result.type.element, op["value"]
-    _need(not op.result.shape and isinstance(t, dtype), "a constant is a scalar")
+    _need(not op.result.shape, "a constant is a scalar")
+    if not isinstance(t, dtype):
+        raise _Broken("a pointer is no constant")
     if t.is_bool():
         _need(isinstance(value, bool), "an int1 constant is a bool")
     elif t.is_int():
@@ -188,18 +190,23 @@ def _load(op: Op) -> None:
     _counts(op, expected, 1)
     p, *rest = op.operands
     _need(p.type.is_pointer, "it loads through a pointer")
-    _need(op.result.type == TileType(p.type.element.element_ty, p.shape), "it gives the pointed-to elements")
+    _need(op.result.type == TileType(_pointed_to(p), p.shape), "it gives the pointed-to elements")
     _mask_and(op, rest[: op["has_mask"]], rest[op["has_mask"] :], p)
     _need(op["has_mask"] or not op["has_other"], "other needs a mask")
+
+
+def _pointed_to(p: Value) -> dtype:
+    t = p.type.element
+    if not isinstance(t, pointer_type):
+        raise _Broken("it works through a pointer")
+    return t.element_ty
 
 
 def _mask_and(op: Op, masks: list[Value], values: list[Value], p: Value) -> None:
     for m in masks:
         _need(m.type == TileType(INT1, p.shape), "the mask is int1 of the pointer's shape")
     for v in values:
-        _need(
-            v.type == TileType(p.type.element.element_ty, p.shape), "the value has the pointer's element type and shape"
-        )
+        _need(v.type == TileType(_pointed_to(p), p.shape), "the value has the pointer's element type and shape")
 
 
 def _store(op: Op) -> None:

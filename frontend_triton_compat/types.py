@@ -67,6 +67,14 @@ class dtype:
         """Whether this is an unsigned integer type (Triton counts ``int1`` among them)."""
         return self.kind in ("uint", "bool")
 
+    def is_dtype(self) -> bool:
+        """True."""
+        return True
+
+    def with_element_ty(self, element_ty: dtype) -> dtype:
+        """The other type: a scalar is its own element."""
+        return element_ty
+
     def is_fp8(self) -> bool:
         """Whether this is one of the 8-bit floating-point types."""
         return self.name.startswith("fp8")

@@ -287,7 +287,9 @@ class Emitter:
                 self.env[result] = self.form(plan.form(plan.affine.form(result)))
                 return
             expr = getattr(self, f"{op.kind}_")(op)
-            if expr is not None:
+            if expr is not None and expr.code in self.names:
+                self.env[result] = expr  # nothing but another name
+            elif expr is not None:
                 self.env[result] = self.assign(result.name or op.attrs.get("fn", op.kind), expr, op)
 
     def arg_(self, op: Op) -> Expr:

@@ -19,9 +19,10 @@ from frontend_triton_compat.emit.cpu import Module, Operand, Result
 from frontend_triton_compat.emit.expr import Expr, align, shape_of, union
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import atomic_refused, untiled
-from frontend_triton_compat.ir import Op, Value
-from frontend_triton_compat.schedule import Schedule
+from frontend_triton_compat.ir import Op
+from frontend_triton_compat.schedule import Fold, Schedule
 from frontend_triton_compat.types import dtype
+from pallas_core.targets.tpu import CHIPS
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class TpuEmitter(Emitter):
     target = "tpu"
     wide_int = "int32"
 
-    def __init__(self, plan: Schedule, blocks: Blocks):
+    def __init__(self, plan: Schedule, blocks: Blocks, vmem_limit: int):
         super().__init__(plan)
-        self.blocks = blocks
+        self.blocks, self.vmem_limit = blocks, vmem_limit
         self.inputs: list[Spec] = []
         self.outputs: dict[str, Spec] = {}
         self.scalars: dict[str, None] = {}
@@ -230,38 +231,63 @@ class TpuEmitter(Emitter):
             super().for_(op)
             return
         axis = len(self.blocks.grid) - 1
-        adders = {adder: (arg, fn) for arg, (fn, adder) in fold.sums.items()}
-        body = op.regions[0]
-        for inner in body.ops:
-            if inner not in adders:
-                self.op(inner)
-        after: list[tuple[Value, str, tuple[Var | None, ...]]] = []
-        for i, arg in enumerate(body.args[1:]):
-            if arg not in fold.sums or arg not in self.plan.demand.live:
-                continue
+        saved = self._snapshot()
+        shapes = [term.dims for _, term in self._terms(op, fold)]
+        self._restore(saved)  # written once for its dimensions: the accumulators start before any block is read,
+        refs = self._start(op, fold, axis, shapes)  # so that no block has to survive the branch in registers
+        for (i, term), (ref, dims) in zip(self._terms(op, fold), refs):
+            arg = op.regions[0].args[1 + i]
             fn, adder = fold.sums[arg]
-            term = self._accumulated(adder, arg, fn, fold.loop.var, bind=False)
-            init = self.value(op.operands[3 + i])
-            element = op.results[i].type.element
-            dims = union([term, Expr("", tuple(init.dims))]) if init.dims else term.dims
-            ref = self.fresh(f"{arg.name or 'acc'}_ref")
-            self.scratch.append((ref, dims, element.numpy_name))
-            start = self._shaped(init, dims, op.operands[3 + i])
-            self.put(f"@pl.when(pl.program_id({axis}) == 0)", op)
-            name = self.fresh("start")
-            self.put(f"def {name}():")
-            self.put(f"    {ref}[...] = {start}")
             if fn == "sum":
                 self.put(f"{ref}[...] += {align(term, dims)}", adder)
             else:
-                both = self.apply(adder["fn"], [Expr(f"{ref}[...]", dims), term], element, op.results[i].type, op)
+                result = op.results[i].type
+                both = self.apply(adder["fn"], [Expr(f"{ref}[...]", dims), term], result.element, result, op)
                 self.put(f"{ref}[...] = {both.code}", adder)
-            after.append((op.results[i], ref, dims))
         self.put(f"@pl.when(pl.program_id({axis}) == pl.num_programs({axis}) - 1)")
         self.put(f"def {self.fresh('finish')}():")
         self.indent += 1
-        for result, ref, dims in after:
+        for i, (ref, dims) in zip(self._live_sums(op, fold), refs):
+            result = op.results[i]
             self.env[result] = self.assign(result.name or "acc", Expr(f"{ref}[...]", dims), op)
+
+    def _live_sums(self, op: Op, fold: Fold) -> list[int]:
+        """Positions of the carried values that accumulate and are looked at."""
+        args = op.regions[0].args[1:]
+        return [i for i, arg in enumerate(args) if arg in fold.sums and arg in self.plan.demand.live]
+
+    def _terms(self, op: Op, fold: Fold) -> list[tuple[int, Expr]]:
+        """Write the loop's body for one grid step; what it adds to every accumulator."""
+        body = op.regions[0]
+        adders = {adder for _, adder in fold.sums.values()}
+        for inner in body.ops:
+            if inner not in adders:
+                self.op(inner)
+        out = []
+        for i in self._live_sums(op, fold):
+            arg = body.args[1 + i]
+            fn, adder = fold.sums[arg]
+            out.append((i, self._accumulated(adder, arg, fn, fold.loop.var, bind=False)))
+        return out
+
+    def _start(
+        self, op: Op, fold: Fold, axis: int, shapes: Sequence[tuple[Var | None, ...]]
+    ) -> list[tuple[str, tuple[Var | None, ...]]]:
+        """Declare the accumulators and set them on the first step."""
+        refs = []
+        lines = []
+        for i, shape in zip(self._live_sums(op, fold), shapes):
+            arg, init = op.regions[0].args[1 + i], self.value(op.operands[3 + i])
+            dims = union([Expr("", shape), Expr("", init.dims)]) if init.dims else shape
+            ref = self.fresh(f"{arg.name or 'acc'}_ref")
+            self.scratch.append((ref, dims, op.results[i].type.element.numpy_name))
+            lines.append(f"    {ref}[...] = {self._shaped(init, dims, op.operands[3 + i])}")
+            refs.append((ref, dims))
+        self.put(f"@pl.when(pl.program_id({axis}) == 0)", op)
+        self.put(f"def {self.fresh('start')}():")
+        for line in lines:
+            self.put(line)
+        return refs
 
     # -- the module
 
@@ -325,7 +351,7 @@ class TpuEmitter(Emitter):
             rows = [f"pltpu.VMEM({shape_of(dims, self.extent)}, jnp.{dt})" for _, dims, dt in self.scratch]
             call.append(f"        scratch_shapes=[{', '.join(rows)}],")
         if grid:
-            call.append(f"        compiler_params=pltpu.CompilerParams(dimension_semantics={tuple(semantics)}, vmem_limit_bytes={_VMEM_LIMIT}),")
+            call.append(f"        compiler_params=pltpu.CompilerParams(dimension_semantics={tuple(semantics)}, vmem_limit_bytes={self.vmem_limit}),")
         call += [f"        name={name!r},", "        interpret=interpret,", f"    )({', '.join([*(s.param for s in reads), *scalars])})"]
         text += call
         text.append("    return tuple(results)")
@@ -367,12 +393,8 @@ class TpuEmitter(Emitter):
         return access.op.operands[0].type.element.element_ty.numpy_name  # type: ignore[union-attr]
 
 
-#: Raised from the compiler's default of 16 MiB; the chips have 64 to 128 MiB.
-_VMEM_LIMIT = 64 << 20
-
-
-def emit(plan: Schedule) -> Module:
-    """The TPU module of a scheduled kernel."""
+def emit(plan: Schedule, chip: str) -> Module:
+    """The TPU module of a scheduled kernel for one chip (``v5e``, ...)."""
     for view in plan.views.values():
         if view.pad != (0, 0) or view.widened:
             access = next(a for a in plan.accesses.values() if a.param == view.memory.param)
@@ -383,4 +405,6 @@ def emit(plan: Schedule) -> Module:
                 why="blocks are windows of the array; these offsets go beyond its memory, behind a mask",
                 do="pass the tensor with its storage whole, or mask with offsets < size along each dimension",
             )
-    return TpuEmitter(plan, choose(plan)).module()
+    # The compiler's default limit is a fraction of what the chip has; an eighth is left to it.
+    limit = CHIPS[chip].vmem_bytes // 8 * 7
+    return TpuEmitter(plan, choose(plan, chip), limit).module()

@@ -1,3 +1,4 @@
+# ruff: noqa: F401 - this module is the list of names that a kernel may use
 """`tl`: what a kernel may say.
 
 Every name of `triton.language` is here: translated ones from the op table's families, the others present and clear
@@ -6,14 +7,15 @@ about why they are not. Outside a kernel a call is a diagnostic.
 
 from __future__ import annotations
 
+import builtins
 import sys
 from typing import Any
 
 from frontend_triton_compat.language import extra, math, random, target_info
-from frontend_triton_compat.language import methods as _methods  # noqa: F401 - gives tensor its operators
-from frontend_triton_compat.language import rows_arith as _rows_arith  # noqa: F401
-from frontend_triton_compat.language import rows_math as _rows_math  # noqa: F401
-from frontend_triton_compat.language import rows_tile as _rows_tile  # noqa: F401
+from frontend_triton_compat.language import methods as _methods
+from frontend_triton_compat.language import rows_arith as _rows_arith
+from frontend_triton_compat.language import rows_math as _rows_math
+from frontend_triton_compat.language import rows_tile as _rows_tile
 from frontend_triton_compat.language.block_pointer import tensor_descriptor
 from frontend_triton_compat.language.constexpr import const, constexpr, constexpr_function
 from frontend_triton_compat.language.control import (
@@ -123,7 +125,9 @@ from frontend_triton_compat.language.shaping import (
     reshape,
     sort,
     split,
+    squeeze,
     trans,
+    unsqueeze,
     view,
 )
 from frontend_triton_compat.language.tensor import block_type, tensor
@@ -140,6 +144,8 @@ float8e4nv, float8e5, float8e4b8, float8e5b16, float8e4b15 = (
     dtype(n) for n in ("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15")
 )
 pi32_t = pointer_type(int32)
+# Names that the genuine package uses for a kernel's own tuples, slices and constants; Python's serve here.
+tuple, slice, constexpr_type = builtins.tuple, builtins.slice, constexpr
 
 
 def add(x: Any, y: Any, sanitize_overflow: Any = True) -> tensor:

@@ -58,6 +58,7 @@ class constexpr:
         return iter(self.value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call what is wrapped."""
         return self.value(*(unwrap(a) for a in args), **{k: unwrap(v) for k, v in kwargs.items()})
 
     def __getitem__(self, index: Any) -> Any:

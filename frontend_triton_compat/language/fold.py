@@ -40,7 +40,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "eq": operator.eq,
     "ne": operator.ne,
 }
-_INT: dict[str, Callable[..., int]] = {
+_INT: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,

@@ -205,7 +205,7 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False) -> An
     kept = tuple(t.shape[:d] + t.shape[d + 1 :] if t.shape else () for t in tiles)
     out = tuple(shaping.item(t) if not k and t.shape else _reshaped(t, k) for t, k in zip(tiles, kept))
     if unwrap(keep_dims):
-        target = (1,) * len(shape) if flat and len(shape) > 1 else shape[:d] + (1,) + shape[d + 1 :]
+        target = (1,) * len(shape) if flat and len(shape) > 1 else (*shape[:d], 1, *shape[d + 1 :])
         out = tuple(shaping.reshape(t, *target) if t.shape else semantic.splat(t, target) for t in out)
     return out if isinstance(unwrap(input), (list, tuple)) else out[0]
 

@@ -41,13 +41,13 @@ def _umulhi(a: Any, b: Any) -> Any:
     return unsigned.astype(a.dtype)
 
 
-# The high half of a product from four half-width products: needs no wider type.
+# The high half of a product from four half-width products (h bits each): needs no wider type.
+_LOW = "((1 << h) - 1)"
+_MIDDLE = f"((a >> h) * (b & {_LOW}) + ((a & {_LOW}) * (b & {_LOW}) >> h))"
 _UMULHI = (
-    "(lambda a, b, h: (a >> h) * (b >> h)"
-    " + (((a >> h) * (b & ((1 << h) - 1)) + ((a & ((1 << h) - 1)) * (b & ((1 << h) - 1)) >> h)) >> h)"
-    " + (((a & ((1 << h) - 1)) * (b >> h)"
-    " + (((a >> h) * (b & ((1 << h) - 1)) + ((a & ((1 << h) - 1)) * (b & ((1 << h) - 1)) >> h)) & ((1 << h) - 1))) >> h)"
-    ")({0}, {1}, {0}.dtype.itemsize * 4)"
+    f"(lambda a, b, h: (a >> h) * (b >> h) + ({_MIDDLE} >> h)"
+    f" + (((a & {_LOW}) * (b >> h) + ({_MIDDLE} & {_LOW})) >> h))"
+    "({0}, {1}, {0}.dtype.itemsize * 4)"
 )
 
 

@@ -34,7 +34,8 @@ def _histogram_masked(x: Any, mask: Any, num_bins: int) -> Any:
 # again in the form that ignores them (NaN is that form's neutral element).
 _FAST = (
     "(lambda x, m: lax.cond(jnp.any(jnp.isnan(m)),"
-    " lambda: lax.reduce(x, jnp.array(jnp.nan, x.dtype), lambda a, b: jnp.where((a {order} b) | (b != b), a, b), ({{axis}},)),"
+    " lambda: lax.reduce(x, jnp.array(jnp.nan, x.dtype),"
+    " lambda a, b: jnp.where((a {order} b) | (b != b), a, b), ({{axis}},)),"
     " lambda: m))({{0}}, jnp.{name}({{0}}, axis={{axis}}))"
 )
 # Without a branch: NaN is left out first, and a row of nothing but NaN is put back.

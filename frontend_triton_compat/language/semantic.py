@@ -364,7 +364,7 @@ def map_(fn: str, *operands: tensor) -> tensor:
     row = ROWS[fn]
     first = operands[-1] if fn == "where" else operands[0]
     t = first.dtype
-    element = {"bool": INT1, "int32": INT32}.get(row.result, t)
+    element = INT1 if row.result == "bool" else INT32 if row.result == "int32" else t
     numbers = [x.const for x in operands]
     if all(n is not None for n in numbers) and isinstance(t, dtype):
         value = numbers[1 if numbers[0] else 2] if fn == "where" else fold(fn, tuple(numbers), operands[0].dtype)

@@ -81,6 +81,27 @@ def expand_dims(input: Any, axis: Any) -> tensor:
     return x
 
 
+def unsqueeze(input: Any, axis: Any) -> tensor:
+    """Another name of `expand_dims`."""
+    return expand_dims(input, axis)
+
+
+def squeeze(input: Any, axis: Any) -> tensor:
+    """The tile without a dimension of size 1."""
+    current("tl.squeeze")
+    x = to_tensor(input)
+    d = normal_axis(axis, len(x.shape), "squeeze")
+    if x.shape[d] != 1:
+        raise fail(
+            "shape-mismatch",
+            f"squeeze of dimension {d} of a tile of shape {x.shape}",
+            why="only a dimension of size 1 can be dropped",
+            do="reduce the dimension first: tl.sum(x, axis)",
+        )
+    shape = x.shape[:d] + x.shape[d + 1 :]
+    return reshape(x, *shape) if shape else item(x)
+
+
 def broadcast_to(input: Any, *shape: Any) -> tensor:
     """A tile grown to a shape: dimensions of size 1 repeat."""
     current("tl.broadcast_to")

@@ -74,7 +74,7 @@ def register(*rows: Row) -> None:
 
 
 def row_for(kind: str, fn: str) -> Row:
-    """The row of an IR operation: `kind` is the op's kind (``map``, ``reduce``, ``scan``, ``call``), `fn` its attribute.
+    """The row of an IR operation: `kind` is ``map``, ``reduce``, ``scan`` or ``call``, `fn` its attribute.
 
     Raises:
         KeyError: there is no such row.

@@ -20,7 +20,7 @@ from frontend_triton_compat.language.tensor import tensor
 from frontend_triton_compat.parse.calls import jit_target
 from frontend_triton_compat.parse.foreign import ours
 from frontend_triton_compat.parse.frame import stored_names
-from frontend_triton_compat.parse.inline import Function, _run
+from frontend_triton_compat.parse.inline import Function, _run, body_of
 from frontend_triton_compat.parse.simplify import simplify
 from frontend_triton_compat.parse.source import read_function
 from frontend_triton_compat.types import FP32, TileType, pointer_type
@@ -53,7 +53,8 @@ def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int]) -> ir.Kern
     node, source = read_function(function)
     where = source.where(node)
     builder = ir.Builder()
-    sizes = (*(int(g) for g in grid), 1, 1, 1)[:3]
+    width, height, depth = (*(int(g) for g in grid), 1, 1, 1)[:3]
+    sizes = (width, height, depth)
     ctx = Context(builder, sizes, where, _no_call)
     names = list(inspect.signature(function).parameters)
     missing = [n for n in names if n not in args]
@@ -66,13 +67,13 @@ def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int]) -> ir.Kern
             do="pass every argument in the launch: kernel[grid](...)",
         )
     params = tuple(args[n] for n in names)
-    frame = Function(ctx, source, function, set(names) | stored_names(node.body))
+    frame = Function(ctx, source, function, set(names) | stored_names(body_of(node)))
     ctx.call = frame.invoke
     with translating(ctx):
         for name, param in zip(names, params):
             frame.env[name] = _argument(param, ctx, _place(source, node, name, where))
         ctx.where = where
-        _run(frame, node.body, function.__name__)
+        _run(frame, body_of(node), function.__name__)
     return simplify(ir.Kernel(function.__name__, params, sizes, builder.block, where))
 
 

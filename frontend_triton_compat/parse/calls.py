@@ -46,6 +46,7 @@ class LocalFunction:
         self.__name__ = getattr(node, "name", "<lambda>")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Inline the function at the current place."""
         return self.frame.inline_local(self, args, kwargs)
 
     def signature(self) -> inspect.Signature:

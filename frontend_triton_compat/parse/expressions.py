@@ -78,7 +78,7 @@ class Expressions(Frame):
                 f"a {type(node).__name__} expression",
                 node,
                 why="the kernel's text is translated, and this construct has no meaning on tiles",
-                do="write it with assignments, if, for and calls, or compute it in a plain Python function before the launch",
+                do="write it with assignments, if, for and calls, or compute it in Python before the launch",
             )
         return method(node)
 

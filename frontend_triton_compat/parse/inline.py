@@ -32,11 +32,7 @@ class Function(Regions):
     def inline_local(self, fn: LocalFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The value of an inner function, its body translated in place."""
         names = set(fn.signature().parameters)
-        body = (
-            fn.node.body
-            if isinstance(fn.node, ast.FunctionDef)
-            else [ast.copy_location(ast.Return(fn.node.body), fn.node.body)]
-        )
+        body = body_of(fn.node)
         frame = Function(self.ctx, self.source, None, names | stored_names(body), outer=self)
         frame.env.update(_bind(fn.signature(), args, kwargs, fn.__name__))
         return _run(frame, body, fn.__name__)
@@ -59,10 +55,17 @@ def inline(ctx: Context, fn: types.FunctionType, args: tuple[Any, ...], kwargs: 
                     do="pass a constexpr, or drop the annotation of the parameter",
                 )
         values[name] = value
-    body = node.body if isinstance(node, ast.FunctionDef) else [ast.copy_location(ast.Return(node.body), node.body)]
+    body = body_of(node)
     frame = Function(ctx, source, fn, set(values) | stored_names(body))
     frame.env.update(values)
     return _run(frame, body, fn.__name__)
+
+
+def body_of(node: ast.FunctionDef | ast.Lambda) -> list[ast.stmt]:
+    """The statements of a function; a lambda returns its expression."""
+    if isinstance(node, ast.FunctionDef):
+        return node.body
+    return [ast.copy_location(ast.Return(node.body), node.body)]
 
 
 def _bind(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> dict[str, Any]:

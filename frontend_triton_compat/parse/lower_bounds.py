@@ -8,6 +8,7 @@ integers are taken not to overflow, as in the address arithmetic they serve.
 from __future__ import annotations
 
 from frontend_triton_compat.ir import Block, Kernel, Op, Value, walk
+from frontend_triton_compat.types import dtype
 
 _SAME = ("splat", "expand_dims", "broadcast", "trans", "reshape")
 _BOTH = ("add", "mul", "idiv", "min", "and", "or", "xor", "shl", "shr")
@@ -76,7 +77,7 @@ class _Facts:
 
     def _derive(self, v: Value) -> bool:
         element = v.type.element
-        if not element.is_int():
+        if not isinstance(element, dtype) or not element.is_int():
             return False
         if element.is_int_unsigned():
             return True

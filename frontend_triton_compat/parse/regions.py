@@ -66,7 +66,7 @@ class Regions(Statements):
             if not tree.same(other_tree) or shown[0] != shown[1]:
                 raise self.fail(
                     "branch-type",
-                    f"`{name}` is {shown[0]} in one branch of the `if` in line {where.line} and {shown[1]} in the other",
+                    f"`{name}` is {shown[0]} in one branch of the `if` in line {where.line}, {shown[1]} in the other",
                     self.assigned.get(name, where),
                     why="which branch runs is known only at run time, so the variable needs one type",
                     do=_ONE_TYPE,
@@ -96,7 +96,7 @@ class Regions(Statements):
             self.env = dict(before)
             returned = self._in_block(block, body)
             values.append(self._flatten_in(block, returned.value if returned is not None else None))
-        (tiles, tree), (other_tiles, other_tree) = values
+        (tiles, tree), (_, other_tree) = values
         shown = [_types(*v) for v in values]
         if not tree.same(other_tree) or shown[0] != shown[1]:
             raise self.fail(
@@ -331,7 +331,7 @@ class Regions(Statements):
             "loop-exit",
             f"the condition `{ast.unparse(s.test)}` of `while` is always true",
             s.test,
-            why="nothing in the condition changes in the loop, so it could only be left by break, which has no translation",
+            why="nothing in the condition changes in the loop, and `break` has no translation",
             do="put the exit into the condition: `while not done:`",
         )
 

@@ -113,7 +113,7 @@ def _container(value: Any) -> tuple[str, Callable[..., Any], list[Any]] | None:
         names = [f.name for f in dataclasses.fields(value)]
         marks = {f.name: f.metadata.get("carry") for f in dataclasses.fields(value)}
         wrap = {"static": Static, "known": Known}
-        parts = [wrap[marks[n]](getattr(value, n)) if marks[n] else getattr(value, n) for n in names]
+        parts = [wrap.get(str(marks[n]), lambda v: v)(getattr(value, n)) for n in names]
         return type(value).__name__, _rebuilder(value, names), parts
     return None
 

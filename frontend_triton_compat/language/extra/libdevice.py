@@ -21,8 +21,8 @@ from frontend_triton_compat.types import FP32, FP64, INT32
 _UNARY = {
     name: name
     for name in (
-        "exp exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-        "atanh erf erfc lgamma floor ceil trunc rint round"
+        "exp exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh "
+        "asinh acosh atanh erf erfc lgamma floor ceil trunc rint round"
     ).split()
 } | {
     "nearbyint": "rint",

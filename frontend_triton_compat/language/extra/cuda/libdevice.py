@@ -1,4 +1,11 @@
 """`tl.extra.cuda.libdevice`: the same functions as `tl.extra.libdevice`."""
 
-from frontend_triton_compat.language.extra.libdevice import *  # noqa: F403
-from frontend_triton_compat.language.extra.libdevice import __all__  # noqa: F401
+from typing import Any
+
+from frontend_triton_compat.language.extra import libdevice as _libdevice
+
+__all__ = list(_libdevice.__all__)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_libdevice, name)
