@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from .adapter import tl
 from .genuine import TYPES
 from .probing import ask_both
 
@@ -120,6 +121,39 @@ def test_casts(tmp_path):
             bodies[f"b_{a}_{b}"] = probe(f"a.to({t}, bitcast=True)", tile(a, "a"))
             bodies[f"z_{a}_{b}"] = probe(f"a.to({t}, fp_downcast_rounding='rtz')", tile(a, "a"))
     compare(bodies, tmp_path)
+
+
+def test_every_name_of_the_real_language_is_here():
+    import triton.language as real
+
+    assert [n for n in [*real.__all__, *dir(real)] if not n.startswith("_") and not hasattr(tl, n)] == [
+        "tensor_descriptor_type",
+        "tuple_type",
+    ]
+    assert [n for n in dir(real.tensor) if not n.startswith("_") and not hasattr(tl.tensor, n)] == []
+    assert [n for n in dir(real.math) if not n.startswith("_") and not hasattr(tl.math, n)] == [
+        "List",
+        "T",
+        "core",
+        "wraps",
+    ]
+
+
+def test_names_without_a_translation_say_so(tmp_path):
+    bodies = {
+        "k_asm": "r = tl.inline_asm_elementwise('', '', [n], tl.int32, True, 1)",
+        "k_topk": "r = tl.topk(tl.arange(0, 16), 4)",
+        "k_lib": "r = libdevice.j0(tl.load(p_fp32))",
+        "k_clock": "r = tl.extra.cuda.globaltimer()",
+    }
+    _, ours = ask_both(bodies, tmp_path)
+    for name, word in (
+        ("k_asm", "inline_asm"),
+        ("k_topk", "topk"),
+        ("k_lib", "libdevice.j0"),
+        ("k_clock", "globaltimer"),
+    ):
+        assert ours[name]["slug"] == "not-translated" and word in ours[name]["why"]
 
 
 def test_dot_types(tmp_path):

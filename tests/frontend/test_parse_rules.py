@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - one probe a line reads best
 """What the front end accepts and rejects, construct by construct, next to the real Triton front end.
 
 Three groups: both accept (and give the same types), both reject (ours with a registered diagnostic), and what only
@@ -13,7 +14,7 @@ from .probing import ask_both
 pytest.importorskip("triton._C.libtriton")
 
 X = "x = tl.load(p_fp32 + tl.arange(0, 16))\n"
-I = "i = tl.load(p_int32 + tl.arange(0, 16))\n"
+INT = "i = tl.load(p_int32 + tl.arange(0, 16))\n"
 S = "s = tl.load(p_int32)\nf = tl.load(p_fp32)\n"
 T = 'tl.static_print("T", r.dtype, r.shape)'
 
@@ -41,7 +42,7 @@ BOTH = {
     "builtin_min": "r = min(n, 3)\n" + T,
     "builtin_max3": "r = max(n, 3)\n" + T,
     "broadcast_1d_2d": X + "r = x + tl.zeros((4, 16), tl.float32)\n" + T,
-    "implicit_store_cast": I + "tl.store(p_fp32 + tl.arange(0, 16), i)",
+    "implicit_store_cast": INT + "tl.store(p_fp32 + tl.arange(0, 16), i)",
     "tuple_helper": "a, b = helper_two(n)\nr = a + b\n" + T,
     "helper_keyword": "a, b = helper_two(n, b=4)\nr = a\n" + T,
     "len_shape": X + "r = tl.full((1,), len(x.shape), tl.int32)\n" + T,
@@ -88,12 +89,12 @@ BOTH = {
     "ravel": X + "r = tl.ravel(tl.reshape(x, (4, 4)))\n" + T,
     "flip": X + "r = tl.flip(x, 0)\n" + T,
     "sort": X + "r = tl.sort(x)\n" + T,
-    "histogram": I + "r = tl.histogram(i, 16)\n" + T,
+    "histogram": INT + "r = tl.histogram(i, 16)\n" + T,
     "gather": X + "r = tl.gather(x, tl.arange(0, 8), 0)\n" + T,
     "softmax": X + "r = tl.softmax(x)\n" + T,
     "where_numbers": X + "r = tl.where(x > 0, 1, 0)\n" + T,
     "where_scalar_condition": X + S + "r = tl.where(s > 0, x, 0.0)\n" + T,
-    "zeros_like": I + "r = tl.zeros_like(i)\n" + T,
+    "zeros_like": INT + "r = tl.zeros_like(i)\n" + T,
     "full_scalar": S + "r = tl.full((4, 4), f, tl.float32)\n" + T,
     "dot_3d": "a = tl.zeros((2, 16, 16), tl.float32)\nr = tl.dot(a, a)\n" + T,
     "dot_acc": "a = tl.zeros((16, 16), tl.float16)\nr = tl.dot(a, a, tl.zeros((16, 16), tl.float32))\n" + T,
@@ -101,10 +102,10 @@ BOTH = {
     "atomic_cas": S + "r = tl.atomic_cas(p_int32, 0, 1)\n" + T,
     "block_pointer": "p = tl.make_block_ptr(p_fp32, (n, n), (n, 1), (0, 0), (16, 16), (1, 0))\nr = tl.load(p, boundary_check=(0, 1), padding_option='zero')\np = tl.advance(p, (0, 16))\ntl.store(p, r, boundary_check=(1,))\n"
     + T,
-    "rand": I + "r = tl.rand(n, i)\n" + T,
-    "randn": I + "r = tl.randn(42, i)\n" + T,
-    "randint4x": I + "a, b, c, r = tl.randint4x(n, i)\n" + T,
-    "philox": I + "r, b, c, d = tl.philox(n, i, i, i, i)\n" + T,
+    "rand": INT + "r = tl.rand(n, i)\n" + T,
+    "randn": INT + "r = tl.randn(42, i)\n" + T,
+    "randint4x": INT + "a, b, c, r = tl.randint4x(n, i)\n" + T,
+    "philox": INT + "r, b, c, d = tl.philox(n, i, i, i, i)\n" + T,
     "swizzle": "r, b = tl.swizzle2d(n, n, n, n, 4)\n" + T,
     "cdiv": "r = tl.cdiv(n, N)\n" + T,
     "program_id": "r = tl.program_id(0) * tl.num_programs(0)\n" + T,
@@ -112,17 +113,17 @@ BOTH = {
     "pointer_in_place": "p_fp32 += n\np_fp32 -= n\nr = tl.load(p_fp32)\n" + T,
     "element_type": "r = tl.zeros((4,), p_fp16.dtype.element_ty)\n" + T,
     "type_element": X + "r = tl.zeros((4,), x.dtype)\n" + T,
-    "multiple_of": I + "r = tl.max_contiguous(tl.multiple_of(i, 8), 8)\n" + T,
+    "multiple_of": INT + "r = tl.max_contiguous(tl.multiple_of(i, 8), 8)\n" + T,
     "assume": "tl.assume(n > 0)\nr = n\n" + T,
     "barrier": "tl.debug_barrier()\nr = n\n" + T,
     "device_assert": X + "tl.device_assert(x > 0, 'positive')\nr = x\n" + T,
     "methods": X + "r = x.sum(0).to(tl.float16)\n" + T,
     "fp8_load": X + "r = x.to(tl.float8e5).to(tl.float32)\n" + T,
     "scalar_reduce": X + "r = tl.max(x, 0) + 1\n" + T,
-    "umulhi": I + "r = tl.umulhi(i, i)\n" + T,
+    "umulhi": INT + "r = tl.umulhi(i, i)\n" + T,
     "slice_full": X + "r = tl.reshape(x, (4, 4))[:, None, :]\n" + T,
     "shift_scalar": "r = 1 << n\n" + T,
-    "right_shift_number": I + "r = 1000 >> i\n" + T,
+    "right_shift_number": INT + "r = 1000 >> i\n" + T,
     "compare_out_of_range": "r = tl.load(p_int8 + tl.arange(0, 16)) < 300\n" + T,
     "star_call": "t = (n, n)\nr, b = helper_two(*t)\n" + T,
     "constexpr_call": "r = tl.arange(0, tl.constexpr(N))\n" + T,
@@ -195,12 +196,12 @@ NEITHER = {
     "bits_of_float": X + "r = x & x",
     "invert_float": X + "r = ~x",
     "negate_pointer": "r = -p_fp32",
-    "clamp_int": I + "r = tl.clamp(i, 0, 4)",
+    "clamp_int": INT + "r = tl.clamp(i, 0, 4)",
     "wrong_keyword": "r = tl.load(p_fp32, msk=n > 0)",
     "too_many_arguments": "r, b = helper_two(n, n, n)",
     "unpack_count": "a, b, c = helper_two(n)",
     "float_bounds": "for j in range(0.5):\n    n = n + 1",
-    "block_bounds": X + I + "for j in range(i):\n    n = n + 1",
+    "block_bounds": X + INT + "for j in range(i):\n    n = n + 1",
     "while_block": X + "while x > 0:\n    x -= 1",
     "constexpr_run_time": "b: tl.constexpr = n\nr = tl.arange(0, b)",
     "static_range_run_time": "for j in tl.static_range(n):\n    n = n + 1",
@@ -210,7 +211,7 @@ NEITHER = {
     "block_pointer_rank": "p = tl.make_block_ptr(p_fp32, (n, n), (1,), (0,), (16,), (0,))",
     "xor_sum_float": X + "r = tl.xor_sum(x, 0)",
     "histogram_float": X + "r = tl.histogram(x, 16)",
-    "join_types": X + I + "r = tl.join(x, i)",
+    "join_types": X + INT + "r = tl.join(x, i)",
     "input_precision": "a = tl.zeros((16, 16), tl.float32)\nr = tl.dot(a, a, input_precision='tf31')",
     "with_statement": "with n:\n    n = n + 1",
     "class_statement": "class A:\n    x = 1",
