@@ -61,7 +61,7 @@ def compare(bodies: dict[str, str], tmp_path) -> None:
         if real[name]["ok"] != ours[name]["ok"] or (real[name]["ok"] and real[name]["types"] != ours[name]["types"]):
             shown = body.strip().split("\n")[-1]
             wrong.append(
-                f"{name}: {shown}\n   real {real[name]}\n   ours { {k: v for k, v in ours[name].items() if k != 'kernel'} }"
+                f"{name}: {shown}\n   real {real[name]}\n   ours {ours[name].get('types') or ours[name].get('why')}"
             )
     assert not wrong, f"{len(wrong)} of {len(bodies)} differ:\n" + "\n".join(wrong[:40])
 

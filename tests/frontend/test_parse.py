@@ -250,7 +250,7 @@ def test_show_is_the_same_text_for_the_same_kernel():
     assert "reduce sum" in body and "{axis=0} : fp32" in body
 
 
-# -- Python evaluates what is not a tile -----------------------------------------------------------------------------------
+# -- Python evaluates what is not a tile -------------------------------------------------------------------------
 
 SCALE = 3
 TABLE = {"a": 2}
