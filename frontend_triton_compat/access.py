@@ -210,6 +210,8 @@ def make_view(memory: Memory, strides: tuple[int, ...], windows: Sequence[Window
         lows.append(lo)
         highs.append(hi)
     lo, hi = min(lows), max(highs)
+    if lo * strides[0] >= memory.after or (hi + 1) * strides[0] <= -memory.before:
+        lo, hi = min(lo, 0), max(hi, 0)  # everything is behind a mask; some real memory to stand on
     shape = (hi - lo + 1, *(a // b for a, b in zip(strides, strides[1:])))
     origin, size = lo * strides[0], (hi - lo + 1) * strides[0]
     short = origin + size - memory.after  # elements missing at the end of the storage

@@ -20,14 +20,14 @@ import numpy as np
 import torch
 
 from bridge import compat
-from bridge.diagnostics import Diagnostic, Where, error
+from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat.access import Memory
 from frontend_triton_compat.arguments import Call, Signature, aliases_of, grid_of, memory_of, tensor_in_key
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.emit.program import KeepWhole
 from frontend_triton_compat.ir import Kernel
 from frontend_triton_compat.parse import parse
-from frontend_triton_compat.schedule import Schedule, schedule
+from frontend_triton_compat.schedule import Schedule, schedule, too_small
 
 
 #: Called with (kernel, grid, bound arguments) before every launch; see `record`.
@@ -41,6 +41,7 @@ def plan_for(
     emit: Callable[[Schedule], Any],
 ) -> tuple[Schedule, Any]:
     """Schedule and emit, keeping variables whole where the emitter found that it needs them."""
+    compat.quiet_cpu_start()  # emitters fold constants with jax
     uncropped: frozenset[str] = frozenset()
     while True:
         plan = schedule(build(), memories, uncropped, aliases)
@@ -330,6 +331,16 @@ class JITFunction:
                     why="several elements of an expanded tensor are one place in memory",
                     do=f"pass a tensor of its own: {name}.contiguous()",
                 )
+        short = too_small(plan)
+        if short is not None:
+            access, reached, allowed = short
+            note(
+                "grid-too-small",
+                f"the grid {grid} reaches element {reached} of {allowed} that the mask of the store to {access.param!r} allows",
+                where=access.op.where,
+                why="the elements behind it keep their old values",
+                do="launch enough programs: grid = (triton.cdiv(n, BLOCK),)",
+            )
         return Compiled(plan, module, list(call.arrays))
 
     # -- what a user asks

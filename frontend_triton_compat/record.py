@@ -182,6 +182,11 @@ def _restore_tensor(described: Mapping[str, Any]) -> Any:
     return TensorWrapper(t, dtype(described["reinterpret"])) if "reinterpret" in described else t
 
 
+def short_name(torch_name: str) -> str:
+    """A torch dtype's name as a spec has it: ``f32`` for ``float32``."""
+    return next((short for short, name in _SHORT.items() if name == torch_name), torch_name)
+
+
 def size_of(record: Mapping[str, Any]) -> int:
     """Elements of all arrays of a record: the larger launch says more about a target."""
 

@@ -465,6 +465,24 @@ def _bound(plan: Schedule, access: Access, var: Var) -> int | None:
     return best
 
 
+def too_small(plan: Schedule) -> tuple[Access, int, int] | None:
+    """A store whose mask allows more than all programs together reach: (access, reached, allowed)."""
+    for access in plan.demand.accesses.values():
+        if access.op.kind != "store":
+            continue
+        for condition in access.mask:
+            if condition.form is None:
+                continue
+            form = plan.form(condition.form)
+            (var, *rest) = form.terms or (None,)
+            if rest or not isinstance(var, Var) or var.size is None or form.terms[var] != 1:
+                continue
+            counts_programs = any(v.kind == "program" for v in var.parts())
+            if counts_programs and var.size < -form.const:
+                return access, var.size, -form.const
+    return None
+
+
 # -- masks and windows
 
 

@@ -1,0 +1,426 @@
+"""The kernels of a file, and a launch of each: what `check` and `port` work on.
+
+Input: files and the ``--args`` of the command line. Output: `Subject`: a kernel with one launch, or with the diagnostic
+that says why there is none. Law: sources of launches, in order: ``--args``; the file's own ``CHECK`` list; a run of the
+file's ``run(triton, tl, torch, device)`` or ``main()``, of which the launch with the most elements counts. A file is
+run only when some kernel has no launch otherwise; what the run raises does not lose the launches before it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+import frontend_triton_compat as triton
+from bridge.diagnostics import Diagnostic, Where, error
+from frontend_triton_compat import JITFunction, KernelInterface
+from frontend_triton_compat import record as records
+from frontend_triton_compat.cli.files import Usage
+
+_FORM = "{name}(x=f32[4096], n=4096, BLOCK=256, grid=(16,))"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel and the launch that it is checked for.
+
+    Attributes:
+        name: the kernel's name.
+        file: the file, as the command line has it.
+        line: of its ``def``.
+        kernel: the kernel; None when the file can't be imported.
+        record: the launch; None when none is known.
+        problem: why there is no launch, or no kernel.
+    """
+
+    name: str
+    file: str
+    line: int
+    kernel: Any = None
+    record: Mapping[str, Any] | None = None
+    problem: Diagnostic | None = None
+
+    @property
+    def where(self) -> Where | None:
+        """The kernel's ``def`` line."""
+        return _innermost(self.kernel).where if self.kernel is not None else None
+
+    def arguments(self) -> dict[str, Any]:
+        """The launch's arguments, arrays without data.
+
+        Raises:
+            Diagnostic: the record can't be rebuilt.
+        """
+        assert self.record is not None
+        scope = _innermost(self.kernel).fn.__globals__
+        return {name: records.restore(value, scope) for name, value in self.record["args"].items()}
+
+    def spec(self) -> str:
+        """The launch as text, as ``--args`` takes it."""
+        assert self.record is not None
+        args = [f"{name}={_as_text(value)}" for name, value in self.record["args"].items()]
+        grid = tuple(self.record["grid"])
+        while len(grid) > 1 and grid[-1] == 1:
+            grid = grid[:-1]
+        return f"{self.name}({', '.join(args)}, grid={grid})"
+
+
+def _innermost(kernel: Any) -> JITFunction:
+    return kernel if isinstance(kernel, JITFunction) else kernel.kernel
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(_as_text, value))}{',' if len(value) == 1 else ''})"
+    if not isinstance(value, dict):
+        return repr(value)
+    if "shape" in value:
+        shape = ",".join(map(str, value["shape"]))
+        return f"{records.short_name(value['dtype'])}[{shape}]"
+    if "type" in value:
+        return f"tl.{triton.language.dtype(value['type']).numpy_name.replace('bool_', 'int1')}"
+    if "torch_dtype" in value:
+        return f"torch.{value['torch_dtype']}"
+    if "float" in value:
+        return f"float({value['float']!r})"
+    return str(value.get("function", value))
+
+
+# -- all subjects
+
+
+def subjects_of(
+    files: Sequence[Path], specs: Sequence[str], only: Sequence[str] = (), run: bool = True
+) -> dict[Path, list[Subject]]:
+    """The kernels of files, each with a launch where one is known.
+
+    Args:
+        files: Python files; imported, in this process.
+        specs: the ``--args``.
+        only: names of kernels; every kernel when empty.
+        run: whether a file may be run to find launches.
+
+    Raises:
+        Usage: a spec or a name fits no kernel of the files, or can't be read.
+    """
+    given = read_specs(specs)
+    inline = {id(r): r for r in given if not r["file"]}
+    out, known = {}, set()
+    for path in files:
+        with _importable(path) as name:
+            found, names, used = _subjects(path, name, given, only, run)
+        known |= names
+        for one in used:
+            inline.pop(one, None)
+        out[path] = found
+    unknown = [r["kernel"] for r in inline.values()] + [n for n in only if n not in known]
+    if unknown and known:
+        raise Usage(f"no file has a kernel {unknown[0]!r}; there are {', '.join(sorted(known))}")
+    return out
+
+
+def read_specs(specs: Sequence[str]) -> list[dict[str, Any]]:
+    """The launches of ``--args``.
+
+    Raises:
+        Usage: one can't be read.
+    """
+    out: list[dict[str, Any]] = []
+    for text in specs:
+        if Path(text).is_file() or text.endswith(".json"):
+            out += _read_json(Path(text))
+            continue
+        try:
+            out.append(records.parse_spec(text))
+        except Diagnostic as wrong:
+            raise Usage(f"{wrong.what}: {wrong.why}\n  {wrong.do[0]}") from wrong
+    return out
+
+
+def _read_json(path: Path) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as problem:
+        raise Usage(f"{path} can't be read: {problem}") from problem
+    keys = {"kernel": str, "file": str, "grid": list, "args": dict}
+    if not isinstance(found, list) or not all(
+        isinstance(r, dict) and all(isinstance(r.get(k), t) for k, t in keys.items()) for r in found
+    ):
+        raise Usage(f"{path} is not a list of launches as `torch-pallas record` writes it")
+    return found
+
+
+def _subjects(
+    path: Path, module_name: str, given: Sequence[Mapping[str, Any]], only: Sequence[str], run: bool
+) -> tuple[list[Subject], set[str], set[int]]:
+    """The file's subjects, the names of all its kernels, and the ids of the specs that were used."""
+    try:
+        with quiet():
+            module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as problem:  # the file's own; told as a row for each of its kernels
+        return _unimportable(path, problem, only)
+    kernels = {_innermost(k).fn.__name__: k for k in vars(module).values() if _is_kernel_of(k, path)}
+    aliases = {name: k for name, k in vars(module).items() if _is_kernel_of(k, path)}
+    launches: list[tuple[Any, Mapping[str, Any]]] = []
+    used: set[int] = set()
+
+    def take(records_: Sequence[Mapping[str, Any]]) -> None:
+        for r in records_:
+            kernel = aliases.get(r["kernel"]) or kernels.get(r["kernel"])
+            if kernel is None or (r["file"] and Path(r["file"]).name != path.name):
+                continue
+            inner = _innermost(kernel)
+            launches.append((inner if set(inner.arg_names) <= set(r["args"]) else kernel, r))
+            used.add(id(r))
+
+    written = [r for r in given if not r["file"]]
+    take([*written, *_largest([r for r in given if r["file"]])])
+    covered = {id(_innermost(k)) for k, _ in launches}
+    take([r for r in _declared(module, path) if _key_of(r, aliases, kernels) not in covered])
+    covered = {id(_innermost(k)) for k, _ in launches}
+    wanted = lambda inner: (
+        not only
+        or inner.fn.__name__ in only
+        or any(name in only and _innermost(k) is inner for name, k in aliases.items())
+    )
+    helpers = _helpers(module, path)
+    missing = [
+        i for k in aliases.values() if id(i := _innermost(k)) not in covered and id(i) not in helpers and wanted(i)
+    ]
+    stopped: BaseException | None = None
+    recorded_run = _entry(module) if run else None
+    if missing and recorded_run is not None:
+        seen, stopped = _run(recorded_run, path)
+        mine = [one for one in seen if _is_kernel_of(one.kernel, path) and id(one.kernel) not in covered]
+        for place in dict.fromkeys((one.record["line"], one.record["kernel"]) for one in mine):
+            group = [one for one in mine if (one.record["line"], one.record["kernel"]) == place]
+            best = max(enumerate(group), key=lambda pair: (records.size_of(pair[1].record), pair[0]))[1]
+            launches.append((best.kernel, best.record))
+    covered = {id(_innermost(k)) for k, _ in launches}
+    passed = {v["function"] for _, r in launches for v in r["args"].values() if isinstance(v, dict) and "function" in v}
+    subjects = [
+        Subject(i.fn.__name__, str(path), i.where.line if i.where else 0, k, r)
+        for k, r in launches
+        if wanted(i := _innermost(k))
+    ]
+    for inner in {id(i): i for i in missing}.values():
+        if id(inner) not in covered and inner.fn.__name__ not in passed:
+            line = inner.where.line if inner.where else 0
+            problem = _no_launch(inner, recorded_run is not None, run, stopped)
+            subjects.append(Subject(inner.fn.__name__, str(path), line, inner, problem=problem))
+    every = set(kernels) | set(aliases) | {s.name for s in subjects}
+    return sorted(subjects, key=lambda s: s.line), every, used
+
+
+def _key_of(record: Mapping[str, Any], *scopes: Mapping[str, Any]) -> int:
+    for scope in scopes:
+        if record["kernel"] in scope:
+            return id(_innermost(scope[record["kernel"]]))
+    return 0
+
+
+def _largest(recorded: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    best: dict[Any, Mapping[str, Any]] = {}
+    for r in recorded:
+        key = (r["file"], r["kernel"], r.get("line"))
+        if key not in best or records.size_of(r) >= records.size_of(best[key]):
+            best[key] = r
+    return list(best.values())
+
+
+def _declared(module: ModuleType, path: Path) -> list[dict[str, Any]]:
+    texts = getattr(module, "CHECK", [])
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, list | tuple) or not all(isinstance(t, str) for t in texts):
+        return []  # a name of the user's own
+    try:
+        return [records.parse_spec(text) for text in texts]
+    except Diagnostic as wrong:
+        raise Usage(f"{path}: CHECK: {wrong.what}: {wrong.why}\n  {wrong.do[0]}") from wrong
+
+
+# -- what a file has
+
+
+def _is_kernel_of(value: Any, path: Path) -> bool:
+    if not isinstance(value, KernelInterface):
+        return False
+    where = _innermost(value).where
+    return where is not None and Path(where.file).resolve() == path.resolve()
+
+
+def _helpers(module: ModuleType, path: Path) -> set[int]:
+    """Ids of functions that other kernels call, or that return a value: not kernels of their own."""
+    found = set()
+    for value in vars(module).values():
+        if not _is_kernel_of(value, path):
+            continue
+        inner = _innermost(value)
+        scope = {**inner.fn.__globals__, **inspect.getclosurevars(inner.fn).nonlocals}
+        for name in _names_in(inner.fn.__code__):
+            called = scope.get(name)
+            if isinstance(called, KernelInterface) and called is not value:
+                found.add(id(_innermost(called)))
+        if _returns_a_value(inner.fn):
+            found.add(id(inner))
+    return found
+
+
+def _names_in(code: Any) -> set[str]:
+    inside = [c for c in code.co_consts if inspect.iscode(c)]
+    return {*code.co_names, *code.co_freevars}.union(*map(_names_in, inside))
+
+
+def _returns_a_value(fn: Callable[..., Any]) -> bool:
+    try:
+        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(fn)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    return any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(tree))
+
+
+def _entry(module: ModuleType) -> Callable[[], Any] | None:
+    """What is run to see launches, or None."""
+    run = getattr(module, "run", None)
+    if inspect.isfunction(run) and list(inspect.signature(run).parameters) == ["triton", "tl", "torch", "device"]:
+        return lambda: run(triton, triton.language, torch, "cpu")
+    main = getattr(module, "main", None)
+    if inspect.isfunction(main):
+        parameters = inspect.signature(main).parameters.values()
+        optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if all(p.default is not p.empty or p.kind in optional for p in parameters):
+            return main
+    return None
+
+
+def _run(entry: Callable[[], Any], path: Path) -> tuple[list[records.Launch], BaseException | None]:
+    argv, sys.argv = sys.argv, [str(path)]
+    try:
+        with quiet():
+            return records.run_recorded(entry)
+    finally:
+        sys.argv = argv
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What the file prints is not part of the table."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+@contextlib.contextmanager
+def _importable(path: Path) -> Iterator[str]:
+    """The name that a file can be imported under: with its packages, so that relative imports work."""
+    folder, parts = path.resolve().parent, [path.stem]
+    while (folder / "__init__.py").exists():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if parts[-1] == "__init__":
+        parts.pop()
+    name, paths, modules = ".".join(parts), list(sys.path), set(sys.modules)
+    if len(parts) == 1:  # a plain file may have any name, also that of a module that is there
+        name = f"torch_pallas_checked_{abs(hash(str(path.resolve())))}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+    sys.path.insert(0, str(folder))
+    finder = _FileFinder(name, path)
+    if len(parts) == 1:
+        sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+    try:
+        yield name
+    finally:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)  # type: ignore[arg-type]
+        sys.path[:] = paths
+        for added in set(sys.modules) - modules:
+            if added == name or added.startswith(parts[0] + "."):
+                del sys.modules[added]
+
+
+class _FileFinder:
+    """Import hook for one file under one name."""
+
+    def __init__(self, name: str, path: Path):
+        self._name, self._path = name, path
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """The file's spec under its name, and None for any other."""
+        return importlib.util.spec_from_file_location(name, self._path) if name == self._name else None
+
+
+# -- why there is no launch
+
+
+def _no_launch(kernel: JITFunction, has_entry: bool, run: bool, stopped: BaseException | None) -> Diagnostic:
+    name = kernel.fn.__name__
+    if stopped is not None:
+        head = str(stopped).splitlines()[0] if str(stopped) else ""
+        why = f"the run that was to show one stopped before it: {type(stopped).__name__}: {head}"
+    elif has_entry:
+        why = "the file's run() or main() did not launch it"
+    elif not run:
+        why = "the file was not run"
+    else:
+        why = "the file has neither a CHECK list nor a run(triton, tl, torch, device) or main() to run"
+    return error(
+        "no-launch-known",
+        f"no launch of {name} is known",
+        where=kernel.where,
+        why=f"shapes, dtypes and constexprs decide what a kernel becomes on a target; {why}",
+        do=(
+            f'give one: --args "{_spec_for(kernel)}"',
+            "record one: torch-pallas record script.py -o args.json, then --args args.json",
+            f'write it into the file: CHECK = ["{_FORM.format(name=name)}"]',
+        ),
+    )
+
+
+def _spec_for(kernel: JITFunction) -> str:
+    parts = [f"{name}={'128' if name in kernel._signature.constexprs else '...'}" for name in kernel.arg_names]
+    return f"{kernel.fn.__name__}({', '.join(parts)}, grid=(...,))"
+
+
+def _unimportable(path: Path, problem: BaseException, only: Sequence[str]) -> tuple[list[Subject], set[str], set[int]]:
+    place, trace = None, problem.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename).resolve() == path.resolve():
+            place = Where(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    if isinstance(problem, SyntaxError) and problem.filename and Path(problem.filename).resolve() == path.resolve():
+        place = Where(problem.filename, problem.lineno or 1, problem.offset or 0)
+    refused = (
+        problem
+        if isinstance(problem, Diagnostic)
+        else error(
+            "file-not-run",
+            f"{path.name} can't be imported: {type(problem).__name__}: {problem}",
+            where=place,
+            why="a kernel is found by importing its file",
+            do=f"make `python -c 'import {path.stem}'` work in its folder, with `import triton` first",
+        )
+    )
+    try:
+        tree = ast.parse(path.read_text())
+    except (SyntaxError, UnicodeDecodeError):
+        tree = ast.Module(body=[], type_ignores=[])
+    names = [
+        (node.name, node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in node.decorator_list)
+    ]
+    rows = [n for n in names if not only or n[0] in only] or [(path.stem, place.line if place else 0)]
+    return [Subject(name, str(path), line, problem=refused) for name, line in rows], {n for n, _ in names}, set()
