@@ -50,12 +50,12 @@ NAMES: dict[str, frozenset[str]] = {
     for module, names in {
         "triton": "AsyncCompileMode FutureKernel MockTensor compile max_shared_mem",
         "triton.runtime": "MockTensor RedisRemoteCacheBackend RemoteCacheBackend JITCallable InterpretedFunction "
-        "GridExecutor TensorHandle interpreter_builder specialize_impl native_specialize_impl create_function_from_signature "
-        "mangle_type JitFunctionInfo KernelParam DependenciesFinder get_cache_manager get_dump_manager "
+        "GridExecutor TensorHandle interpreter_builder specialize_impl native_specialize_impl "
+        "create_function_from_signature mangle_type JitFunctionInfo KernelParam DependenciesFinder get_cache_manager get_dump_manager "
         "get_override_manager default_cache_dir CacheManager FileCacheManager get_cache_key _base32 _base64 "
         "compile_module_from_src DriverBase DriverConfig Allocator NullAllocator AsyncCompileMode FutureKernel",
-        "triton.compiler": "ASTSource CompiledKernel IRSource LazyDict compile get_cache_key make_backend max_shared_mem "
-        "ast_to_ttir CodeGenerator code_generator make_launcher AsmDict triton_key",
+        "triton.compiler": "ASTSource CompiledKernel IRSource LazyDict compile get_cache_key make_backend "
+        "max_shared_mem ast_to_ttir CodeGenerator code_generator make_launcher AsmDict triton_key",
         "triton.backends": "Backend BaseBackend Language DriverBase GPUDriver Benchmarker CUDABackend CUDAOptions "
         "CudaDriver CudaUtils HIPBackend HIPOptions HIPDriver",
         "triton.tools": "extract MXFP4Tensor MXScaleTensor create_ragged_descriptor load_ragged store_ragged "
@@ -63,7 +63,8 @@ NAMES: dict[str, frozenset[str]] = {
         "triton.profiler": "start activate deactivate finalize scope cpu_timed_scope profile enter_scope exit_scope "
         "enter_state exit_state state metadata mode hook data viewer context DEFAULT_PROFILE_NAME",
         "triton.experimental": "gluon jit language ir",
-        "triton._C": "libtriton ir passes nvidia amd llvm interpreter gluon_ir proton getenv getenv_bool get_cache_invalidating_env_vars",
+        "triton._C": "libtriton ir passes nvidia amd llvm interpreter gluon_ir proton getenv getenv_bool "
+        "get_cache_invalidating_env_vars",
         "triton.language": "semantic_builder builtin is_builtin base_type base_value tuple_type constexpr_type "
         "TritonSemantic range_type _aggregate slice_type core_ir target_info",
     }.items()

@@ -14,8 +14,8 @@ from typing import Any
 from frontend_triton_compat.absent import NameHasNoMeaning, no_meaning
 
 _HOOKS = frozenset(
-    "launch_enter_hook launch_exit_hook kernel_load_start_hook kernel_load_end_hook jit_cache_hook jit_post_compile_hook "
-    "add_stages_inspection_hook listener async_compile".split()
+    "launch_enter_hook launch_exit_hook kernel_load_start_hook kernel_load_end_hook jit_cache_hook "
+    "jit_post_compile_hook add_stages_inspection_hook listener async_compile".split()
 )
 
 

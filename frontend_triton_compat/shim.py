@@ -190,8 +190,8 @@ def install() -> None:
             "the genuine triton package is imported already",
             where=Where.caller(),
             why="modules that hold references to it would mix the two",
-            do="call frontend_triton_compat.shim.install() before anything imports triton (torch.compile's Inductor does "
-            "that too), or hand its kernels to frontend_triton_compat.retarget",
+            do="call frontend_triton_compat.shim.install() before anything imports triton (torch.compile does that "
+            "too), or hand its kernels to frontend_triton_compat.retarget",
         )
     for name, ours in MODULES.items():
         _installed[name] = importlib.import_module(ours)

@@ -168,6 +168,7 @@ class Mark:
         self.benchmarks = benchmarks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself."""
         return self.fn(*args, **kwargs)
 
     def run(

@@ -31,9 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     check.add_argument("files", nargs="+", metavar="FILE")
     check.add_argument("--target", default="tpu:v5e", metavar="T,T", help="targets, with commas (tpu:v5e)")
     _add_selection(check)
-    check.add_argument(
-        "--json", metavar="F", help="also write them as JSON ('-': to stdout, for the table)"
-    )
+    check.add_argument("--json", metavar="F", help="also write them as JSON ('-': to stdout, for the table)")
     check.add_argument("--html", metavar="F", help="also write them as an HTML page")
 
     port = commands.add_parser("port", help="write a kernel as standalone Pallas source")
@@ -55,9 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--args", action="append", default=[], metavar="SPEC", help=f"{_SPEC}; may be repeated")
-    parser.add_argument(
-        "--kernel", action="append", default=[], metavar="NAME", help="only this one; may be repeated"
-    )
+    parser.add_argument("--kernel", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
     parser.add_argument("--no-run", action="store_true", help="don't run the file's run() or main() to find launches")
 
 
