@@ -37,6 +37,7 @@ with warnings.catch_warnings():
 __all__ = [
     "PROMOTION",
     "Engine",
+    "collect",
     "elementwise_dtypes",
     "front_half",
     "output_code_log",
@@ -45,6 +46,10 @@ __all__ = [
 ]
 
 _cpu = torch.device("cpu")
+
+#: Frees the memory of results that torch has dropped. jax does so by itself, but only after it has allocated the next
+#: results, so that they land on cold memory; the runner calls this first.
+collect = _jax.collect_garbage
 
 
 def front_half(gm: torch.fx.GraphModule, inputs: Sequence[Any], inner_compile: Callable[..., Any]) -> Callable[..., Any]:

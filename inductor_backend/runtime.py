@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import torch
 from torch.fx import Node
 
-from inductor_backend.compat import Engine, share_with_torch
+from inductor_backend.compat import Engine, collect, share_with_torch
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
 from inductor_backend.fallback import aten_call, emitted
 from inductor_backend.graph import Graph, Spec, flat, is_mutable, name_of, view_base
@@ -137,7 +137,7 @@ class Assembly:
         self.plan, self.gm, self.regions = plan, gm, regions
         self.engine = Engine.current()
         self.sources: list[Any] = []
-        self.scope: dict[str, Any] = {"exp": share_with_torch, "restride": restride}
+        self.scope: dict[str, Any] = {"exp": share_with_torch, "restride": restride, "collect": collect}
         self.lines: list[str] = []
         self.tensors: dict[Node, str] = {}
         self.arrays: dict[Node, str] = {}
@@ -267,6 +267,7 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
     if names:
         lines.append(f"[{', '.join(names)}] = args")
     lines.append("args.clear()")
+    lines.append("collect()")
     for node, name in zip(plan.placeholders, names, strict=True):
         assembly.tensors[node] = name
         value = node.meta.get("val")

@@ -52,11 +52,29 @@ def prod_dim(x, dim, keepdim=False, dtype=None, out=None):
     return jnp.prod(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(out.dtype)
 
 
-def _moments(x, axes):
-    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+def _two_passes(x, axes, count):
     mu = jnp.sum(x, axes, keepdims=True) / jnp.asarray(count, x.dtype)
     centred = x - mu
-    return mu, jnp.sum(centred * centred, axes, keepdims=True), count
+    return mu, jnp.sum(centred * centred, axes, keepdims=True)
+
+
+def _moments(x, axes):
+    """(mean, sum of squared deviations, count); the reduced dimensions stay as 1.
+
+    One pass over sum and sum of squares costs half of two passes on the CPU. It loses digits when the mean is large
+    beside the deviation, so the data decides: any such group sends the whole array through two passes.
+    """
+    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+    if x.dtype != jnp.float32 or x.size < 4096 or count < 32:
+        return *_two_passes(x, axes, count), count
+    n = jnp.asarray(count, x.dtype)
+    mu = jnp.sum(x, axes, keepdims=True) / n
+    squares = jnp.sum(x * x, axes, keepdims=True)
+    rest = squares - mu * mu * n
+    # Written so that NaN and infinities count as unsafe as well.
+    safe = jnp.all(rest > 0.1 * squares)
+    mu, rest = lax.cond(safe, lambda v: (mu, rest), lambda v: _two_passes(v, axes, count), x)
+    return mu, rest, count
 
 
 def _variance(x, dim, correction, keepdim, out_dtype):
