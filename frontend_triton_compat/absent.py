@@ -51,9 +51,9 @@ NAMES: dict[str, frozenset[str]] = {
         "triton": "AsyncCompileMode FutureKernel MockTensor compile max_shared_mem",
         "triton.runtime": "MockTensor RedisRemoteCacheBackend RemoteCacheBackend JITCallable InterpretedFunction "
         "GridExecutor TensorHandle interpreter_builder specialize_impl native_specialize_impl "
-        "create_function_from_signature mangle_type JitFunctionInfo KernelParam DependenciesFinder get_cache_manager get_dump_manager "
-        "get_override_manager default_cache_dir CacheManager FileCacheManager get_cache_key _base32 _base64 "
-        "compile_module_from_src DriverBase DriverConfig Allocator NullAllocator AsyncCompileMode FutureKernel",
+        "create_function_from_signature mangle_type JitFunctionInfo KernelParam DependenciesFinder get_cache_manager "
+        "get_dump_manager get_override_manager default_cache_dir CacheManager FileCacheManager get_cache_key _base32 "
+        "_base64 compile_module_from_src DriverBase DriverConfig Allocator NullAllocator AsyncCompileMode FutureKernel",
         "triton.compiler": "ASTSource CompiledKernel IRSource LazyDict compile get_cache_key make_backend "
         "max_shared_mem ast_to_ttir CodeGenerator code_generator make_launcher AsmDict triton_key",
         "triton.backends": "Backend BaseBackend Language DriverBase GPUDriver Benchmarker CUDABackend CUDAOptions "

@@ -86,7 +86,13 @@ class Signature:
                     do=f"parameters are {', '.join(self.names)}; launch options are {', '.join(sorted(LAUNCH_OPTIONS))}",
                 )
             if name in bound:
-                raise error("launch-arguments", f"argument {name!r} is given twice", where=self.where)
+                raise error(
+                    "launch-arguments",
+                    f"argument {name!r} is given twice",
+                    where=self.where,
+                    why="once by its position and once by its name",
+                    do=f"drop one of the two; the order is {', '.join(self.names)}",
+                )
             bound[name] = value
         if len(bound) != len(self.names):
             for name in self.names:
@@ -160,7 +166,13 @@ class Signature:
             call.key.append(value)
             element = INT32 if -(2**31) <= value < 2**31 else INT64 if -(2**63) <= value < 2**63 else UINT64
             if not -(2**63) <= value < 2**64:
-                raise error("launch-arguments", f"{name}={value} does not fit 64 bits", where=self.where)
+                raise error(
+                    "launch-arguments",
+                    f"{name}={value} does not fit 64 bits",
+                    where=self.where,
+                    why="a run-time integer of a kernel has 32 or 64 bits",
+                    do=f"pass a smaller number, or a float: {name}=float(...)",
+                )
             return Param(name, index, "int", element, value)
         if isinstance(value, float | np.floating):
             wide = isinstance(value, np.float64) and not isinstance(value, float)
@@ -173,9 +185,27 @@ class Signature:
             return Param(name, index, "tuple", items=items)
         inner = getattr(value, "base", None)
         if isinstance(inner, torch.Tensor) and isinstance(getattr(value, "dtype", None), dtype):
-            call.arrays[name] = inner.view(getattr(torch, value.dtype.numpy_name.rstrip("_")))
+            plain = getattr(torch, value.dtype.numpy_name.rstrip("_"), None)
+            if plain is None:
+                raise error(
+                    "launch-dtype",
+                    f"argument {name!r} is a tensor seen as {value.dtype}, which torch does not have",
+                    where=self.where,
+                    do="use a dtype that torch has: " + ", ".join(("tl.float8e4nv", "tl.float8e5", "tl.int8")),
+                )
+            self._torch_element(name, inner, call.placeless)
+            call.arrays[name] = inner.view(plain)
             call.key.append(value.dtype)
             return Param(name, index, "pointer", value.dtype)
+        if isinstance(inner, torch.Tensor) and hasattr(value, "block_shape"):
+            raise error(
+                "launch-arguments",
+                f"argument {name!r} is a {type(value).__name__} made on the host",
+                where=self.where,
+                why="a launch takes tensors; only a kernel makes descriptors here",
+                do=f"pass the tensor, and in the kernel: {name} = tl.make_tensor_descriptor({name}_ptr, shape=[...], "
+                "strides=[...], block_shape=[...])",
+            )
         raise error(
             "launch-arguments",
             f"argument {name!r} is a {type(value).__name__}",
@@ -232,12 +262,22 @@ def grid_of(grid: Any, meta: Mapping[str, Any], where: Where | None) -> tuple[in
     Raises:
         TranslationError: not one to three positive integers.
     """
-    value = grid(meta) if callable(grid) else grid
+    try:
+        value = grid(meta) if callable(grid) else grid
+    except KeyError as missing:
+        raise error(
+            "launch-grid",
+            f"the grid function asks for {missing}, which the launch does not have",
+            where=where,
+            why=f"it is given the arguments by name: {', '.join(meta)}",
+            do="ask for one of these, or compute the grid from values of your own",
+        ) from missing
     parts = tuple(value) if isinstance(value, tuple | list) else (value,)
     try:
-        sizes = [int(unwrap(n)) for n in parts]
-        exact = all(float(unwrap(n)) == s for n, s in zip(parts, sizes))
-    except (TypeError, ValueError):
+        parts = tuple(unwrap(n) for n in parts)
+        sizes = [int(n) for n in parts]
+        exact = all(n == s for n, s in zip(parts, sizes))  # a float with a whole value will do, text will not
+    except (TypeError, ValueError, OverflowError):
         sizes, exact = [], False
     if not exact or not 1 <= len(sizes) <= 3:
         raise error(
