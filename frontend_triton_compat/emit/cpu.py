@@ -21,32 +21,6 @@ from frontend_triton_compat.emit.refusals import atomic_refused
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
 
-_HELPERS = {
-    "nanmax": '''
-def nanmax(x, axis):
-    """Maximum that skips NaN, as tl.max does; the second reduction runs only when there is one."""
-    plain = jnp.max(x, axis=axis, keepdims=True)
-
-    def skip_nan():
-        found = jnp.max(jnp.where(jnp.isnan(x), -jnp.inf, x), axis=axis, keepdims=True)
-        return jnp.where(jnp.all(jnp.isnan(x), axis=axis, keepdims=True), jnp.nan, found).astype(x.dtype)
-
-    return lax.cond(jnp.any(jnp.isnan(plain)), skip_nan, lambda: plain)
-''',
-    "nanmin": '''
-def nanmin(x, axis):
-    """Minimum that skips NaN, as tl.min does; the second reduction runs only when there is one."""
-    plain = jnp.min(x, axis=axis, keepdims=True)
-
-    def skip_nan():
-        found = jnp.min(jnp.where(jnp.isnan(x), jnp.inf, x), axis=axis, keepdims=True)
-        return jnp.where(jnp.all(jnp.isnan(x), axis=axis, keepdims=True), jnp.nan, found).astype(x.dtype)
-
-    return lax.cond(jnp.any(jnp.isnan(plain)), skip_nan, lambda: plain)
-''',
-}
-
-
 @dataclass(frozen=True)
 class Operand:
     """An array that the entry takes.
@@ -349,9 +323,9 @@ class CpuEmitter(Emitter):
             "from jax import lax",
             "from jax.experimental import pallas as pl",
         ]
-        text = [*header, *(_HELPERS[h].rstrip("\n") for h in self.helpers)]
-        if self.helpers:
-            text.append("")
+        text = [*header]
+        for helper in self.helper_text():
+            text += ["", helper]
         text += ["", "", f"def {name}_kernel({', '.join([unread.get(i, i) for i in ins] + outs)}):"]
         text += self.lines or ["    pass"]
         text += ["", "", f"def {name}({', '.join([*arrays, *scalars])}):"]

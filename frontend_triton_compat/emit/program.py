@@ -18,7 +18,7 @@ from frontend_triton_compat.demand import Access, Conjunct, closed
 from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, union
 from frontend_triton_compat.emit.fills import fold_constant
 from frontend_triton_compat.ir import Block, Op, Value
-from frontend_triton_compat.language.table import REDUCTIONS, ROWS
+from frontend_triton_compat.language.table import HELPERS, REDUCTIONS, ROWS
 from frontend_triton_compat.schedule import Schedule, settle
 from frontend_triton_compat.types import TileType, dtype
 
@@ -491,19 +491,18 @@ class Emitter:
         code = row.code_for(self.target, element.kind)
         if code.startswith("!"):
             raise error(code[1:], f"{fn} on {self.target}", why=row.doc)
-        if fn == "sum":
-            typed = f", dtype=jnp.{element.numpy_name}" if not element.is_floating() else ""
-            return f"jnp.sum({expr.code}, axis={axis}, keepdims=True{typed})"
-        if fn in ("max", "min") and element.is_floating():
-            return self.nan_ignoring(fn, expr, axis)
-        if fn in ("max", "min", "max_nan", "min_nan"):
-            return f"jnp.{fn[:3]}({expr.code}, axis={axis}, keepdims=True)"
-        return f"jnp.expand_dims({code.format(expr.operand, axis=axis)}, {axis})"
+        return self.with_helpers(code.format(expr.code if _is_call(code) else expr.operand, axis=axis))
 
-    def nan_ignoring(self, fn: str, expr: Expr, axis: int) -> str:
-        """Maximum or minimum of floats that skips NaN."""
-        self.helpers[f"nan{fn}"] = None
-        return f"nan{fn}({expr.code}, axis={axis})"
+    def with_helpers(self, code: str) -> str:
+        """Remember the table's functions that some code calls."""
+        for name in HELPERS:
+            if f"{name}(" in code:
+                self.helpers[name] = None
+        return code
+
+    def helper_text(self) -> list[str]:
+        """The functions that the source calls."""
+        return [HELPERS[name][self.target].rstrip("\n") for name in self.helpers]
 
     def _count_dropped(self, fn: str, out: Expr, fill: Expr | None, var: Var, op: Op) -> Expr:
         assert var.size is not None and var.extent is not None
@@ -906,6 +905,11 @@ def _tight(code: str) -> str:
 
 def _tuple(parts: list[str]) -> str:
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def _is_call(code: str) -> bool:
+    """Whether an operand stands alone between commas in a row's code, so that it needs no parentheses."""
+    return "({0}," in code and code.count("{0}") == 1
 
 
 def _chosen(code: str) -> str:

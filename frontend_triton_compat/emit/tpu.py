@@ -79,12 +79,6 @@ class TpuEmitter(Emitter):
             return atomic_refused(op, "tpu")
         return error("tpu-not-translated", f"{op.kind} is not translated for a TPU", where=op.where)
 
-    def nan_ignoring(self, fn: str, expr: Expr, axis: int) -> str:
-        """Maximum or minimum of floats that skips NaN: one select more per element."""
-        worst = "-jnp.inf" if fn == "max" else "jnp.inf"
-        inner = expr.operand
-        return f"jnp.{fn}(jnp.where({inner} == {inner}, {inner}, {worst}), axis={axis}, keepdims=True)"
-
     def dot_precision(self, op: Op) -> str:
         """fp32 operands: full precision, as the CPU gives it."""
         if op.operands[0].type.element.primitive_bitwidth == 32 and op.operands[0].type.element.is_floating():
@@ -317,6 +311,7 @@ class TpuEmitter(Emitter):
             "from jax import lax",
             "from jax.experimental import pallas as pl",
             "from jax.experimental.pallas import tpu as pltpu",
+            *(line for helper in self.helper_text() for line in ("", helper)),
             "",
             "",
             f"def {name}_kernel({', '.join([*refs, *outs, *scratch])}):",

@@ -1,6 +1,6 @@
 """Rows of reductions, scans and of calls that move elements about.
 
-Law: a reduction's operand has the result's dtype already (argmax and argmin give int32); ``max``/``min`` ignore NaN
+Law: a reduction's code keeps the dimension, with size 1; its operand has the result's dtype already (argmax and argmin give int32); ``max``/``min`` ignore NaN
 as ``maximum``/``minimum`` do. Calls take their static arguments from the op's attributes, by name, in braces.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from frontend_triton_compat.language.table import Row, register
+from frontend_triton_compat.language.table import HELPERS, Row, register
 
 
 def _fmax(x: Any, axis: int) -> Any:
@@ -30,27 +30,41 @@ def _histogram_masked(x: Any, mask: Any, num_bins: int) -> Any:
     return _histogram(np.asarray(x)[np.asarray(mask)], num_bins)
 
 
-# The plain reduction carries NaN and is by far the fastest on a CPU; only where it met a NaN is the reduction done
-# again in the form that ignores them (NaN is that form's neutral element).
-_FAST = (
-    "(lambda x, m: lax.cond(jnp.any(jnp.isnan(m)),"
-    " lambda: lax.reduce(x, jnp.array(jnp.nan, x.dtype),"
-    " lambda a, b: jnp.where((a {order} b) | (b != b), a, b), ({{axis}},)),"
-    " lambda: m))({{0}}, jnp.{name}({{0}}, axis={{axis}}))"
-)
-# Without a branch: NaN is left out first, and a row of nothing but NaN is put back.
-_PLAIN = (
-    "(lambda x, m: jnp.where(m == {edge}, jnp.{name}(x, axis={{axis}}), m))"
-    "({{0}}, jnp.{name}(jnp.where({{0}} != {{0}}, {edge}, {{0}}), axis={{axis}}))"
-)
-_NANMAX, _NANMIN = _FAST.format(name="max", order=">"), _FAST.format(name="min", order="<")
-_NANMAX_PLAIN, _NANMIN_PLAIN = _PLAIN.format(name="max", edge="-jnp.inf"), _PLAIN.format(name="min", edge="jnp.inf")
+def _skipping_nan(name: str, edge: str, order: str) -> dict[str, str]:
+    """Source of ``nanmax`` or ``nanmin`` per target: the reductions that skip NaN, as tl.max and tl.min do.
+
+    On a CPU the plain reduction carries NaN and is by far the fastest; only where it met one is it done again in the
+    form that skips them. A TPU has no cheap branch: NaN is left out first, and a row of nothing but NaN is put back.
+    """
+    branching = f'''
+def nan{name}(x, axis):
+    """The {name} of what is not NaN; the slow reduction runs only where the fast one met NaN."""
+    found = jnp.{name}(x, axis=axis, keepdims=True)
+
+    def skip_nan():
+        pick = lambda a, b: jnp.where((a {order} b) | (b != b), a, b)
+        return jnp.expand_dims(lax.reduce(x, jnp.array(jnp.nan, x.dtype), pick, (axis,)), axis)
+
+    return lax.cond(jnp.any(found != found), skip_nan, lambda: found)
+'''
+    straight = f'''
+def nan{name}(x, axis):
+    """The {name} of what is not NaN."""
+    found = jnp.{name}(jnp.where(x == x, x, {edge}), axis=axis, keepdims=True)
+    return jnp.where(found == {edge}, jnp.{name}(x, axis=axis, keepdims=True), found)
+'''
+    return {"cpu": branching, "tpu": straight, "gpu": straight}
+
+
+HELPERS["nanmax"] = _skipping_nan("max", "-jnp.inf", ">")
+HELPERS["nanmin"] = _skipping_nan("min", "jnp.inf", "<")
 
 register(
     Row(
         "sum",
         "reduce",
-        "jnp.sum({0}, axis={axis}, dtype={0}.dtype)",
+        "jnp.sum({0}, axis={axis}, keepdims=True)",
+        code_by_kind={k: "jnp.sum({0}, axis={axis}, dtype={0}.dtype, keepdims=True)" for k in ("int", "uint", "bool")},
         reference=lambda x, axis: np.sum(x, axis=axis, dtype=x.dtype),
         identity="jnp.zeros((), {dtype})",
         doc="sum",
@@ -58,7 +72,7 @@ register(
     Row(
         "prod",
         "reduce",
-        "jnp.prod({0}, axis={axis}, dtype={0}.dtype)",
+        "jnp.prod({0}, axis={axis}, dtype={0}.dtype, keepdims=True)",
         reference=lambda x, axis: np.prod(x, axis=axis, dtype=x.dtype),
         identity="jnp.ones((), {dtype})",
         doc="product",
@@ -66,9 +80,8 @@ register(
     Row(
         "max",
         "reduce",
-        _NANMAX,
-        code_by_kind={k: "jnp.max({0}, axis={axis})" for k in ("int", "uint", "bool")},
-        targets={"tpu:float": _NANMAX_PLAIN, "gpu:float": _NANMAX_PLAIN},
+        "nanmax({0}, axis={axis})",
+        code_by_kind={k: "jnp.max({0}, axis={axis}, keepdims=True)" for k in ("int", "uint", "bool")},
         reference=_fmax,
         identity="jnp.array(-jnp.inf if jnp.issubdtype({dtype}, jnp.floating) else jnp.iinfo({dtype}).min, {dtype})",
         doc="maximum, NaN ignored",
@@ -76,9 +89,8 @@ register(
     Row(
         "min",
         "reduce",
-        _NANMIN,
-        code_by_kind={k: "jnp.min({0}, axis={axis})" for k in ("int", "uint", "bool")},
-        targets={"tpu:float": _NANMIN_PLAIN, "gpu:float": _NANMIN_PLAIN},
+        "nanmin({0}, axis={axis})",
+        code_by_kind={k: "jnp.min({0}, axis={axis}, keepdims=True)" for k in ("int", "uint", "bool")},
         reference=_fmin,
         identity="jnp.array(jnp.inf if jnp.issubdtype({dtype}, jnp.floating) else jnp.iinfo({dtype}).max, {dtype})",
         doc="minimum, NaN ignored",
@@ -86,7 +98,7 @@ register(
     Row(
         "max_nan",
         "reduce",
-        "jnp.max({0}, axis={axis})",
+        "jnp.max({0}, axis={axis}, keepdims=True)",
         reference=lambda x, axis: np.max(x, axis=axis),
         identity="jnp.array(-jnp.inf, {dtype})",
         doc="maximum, NaN carried",
@@ -94,7 +106,7 @@ register(
     Row(
         "min_nan",
         "reduce",
-        "jnp.min({0}, axis={axis})",
+        "jnp.min({0}, axis={axis}, keepdims=True)",
         reference=lambda x, axis: np.min(x, axis=axis),
         identity="jnp.array(jnp.inf, {dtype})",
         doc="minimum, NaN carried",
@@ -102,7 +114,7 @@ register(
     Row(
         "argmax",
         "reduce",
-        "jnp.argmax({0}, axis={axis}).astype(jnp.int32)",
+        "jnp.argmax({0}, axis={axis}, keepdims=True).astype(jnp.int32)",
         result="int32",
         reference=lambda x, axis: np.argmax(x, axis=axis).astype(np.int32),
         doc="index of the first maximum",
@@ -110,7 +122,7 @@ register(
     Row(
         "argmin",
         "reduce",
-        "jnp.argmin({0}, axis={axis}).astype(jnp.int32)",
+        "jnp.argmin({0}, axis={axis}, keepdims=True).astype(jnp.int32)",
         result="int32",
         reference=lambda x, axis: np.argmin(x, axis=axis).astype(np.int32),
         doc="index of the first minimum",
@@ -118,7 +130,7 @@ register(
     Row(
         "xor_sum",
         "reduce",
-        "jnp.bitwise_xor.reduce({0}, axis={axis})",
+        "jnp.bitwise_xor.reduce({0}, axis={axis}, keepdims=True)",
         accepts="int",
         reference=lambda x, axis: np.bitwise_xor.reduce(x, axis=axis),
         identity="jnp.zeros((), {dtype})",
@@ -127,7 +139,7 @@ register(
     Row(
         "or_sum",
         "reduce",
-        "jnp.bitwise_or.reduce({0}, axis={axis})",
+        "jnp.bitwise_or.reduce({0}, axis={axis}, keepdims=True)",
         accepts="int",
         reference=lambda x, axis: np.bitwise_or.reduce(x, axis=axis),
         identity="jnp.zeros((), {dtype})",
@@ -136,7 +148,7 @@ register(
     Row(
         "and_sum",
         "reduce",
-        "jnp.bitwise_and.reduce({0}, axis={axis})",
+        "jnp.bitwise_and.reduce({0}, axis={axis}, keepdims=True)",
         accepts="int",
         reference=lambda x, axis: np.bitwise_and.reduce(x, axis=axis),
         identity="~jnp.zeros((), {dtype})",

@@ -24,7 +24,8 @@ class Row:
         name: the op's name in the IR.
         family: ``unary``, ``binary``, ``compare``, ``ternary``, ``reduce``, ``scan`` or ``call``.
         code: a jax expression with ``{0}``, ``{1}``, ... for the operands (``{axis}`` for reductions and scans).
-            It may use ``jnp``, ``lax`` and ``jax``. Operands have their final dtype already.
+            It may use ``jnp``, ``lax``, ``jax`` and the functions in `HELPERS`; a
+            reduction keeps its dimension. Operands have their final dtype already.
         accepts: what the operands may be: ``any``, ``float``, ``int``, ``number`` (no bool), ``bool``.
         result: ``same`` as the first operand (default), ``bool``, ``int32``, or ``unsigned``.
         reference: the NumPy function that says what is right, or None where `code` is itself NumPy's meaning.
@@ -58,6 +59,8 @@ class Row:
 ROWS: dict[str, Row] = {}
 #: Reductions by the name in `fn`: ``max`` of two tiles and ``max`` over an axis are different rows.
 REDUCTIONS: dict[str, Row] = {}
+#: Functions that a row's code may call: name -> target family -> source, printed into the emitted module.
+HELPERS: dict[str, dict[str, str]] = {}
 
 
 def register(*rows: Row) -> None:
