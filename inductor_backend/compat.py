@@ -22,7 +22,6 @@ from jax._src.lib import _jax, xla_client
 from torch._logging import getArtifactLogger
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
-
 from torch.utils.dlpack import to_dlpack
 
 from bridge.compat import cpu_device, share_with_torch, x64
@@ -52,7 +51,9 @@ _cpu = torch.device("cpu")
 collect = _jax.collect_garbage
 
 
-def front_half(gm: torch.fx.GraphModule, inputs: Sequence[Any], inner_compile: Callable[..., Any]) -> Callable[..., Any]:
+def front_half(
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], inner_compile: Callable[..., Any]
+) -> Callable[..., Any]:
     """Inductor's front half (pre-grad passes, AOTAutograd, decompositions, partitioner) with our inner compiler.
 
     AOTAutograd's cache does not know `inner_compile`: with a shared cache directory it would return Inductor's C++
@@ -130,7 +131,7 @@ class Engine:
 
 
 def _serial_client() -> Any:
-    """A client whose programs are compiled for one thread: it sees one core while it is made, in a thread of its own."""
+    """A client whose programs are compiled for one thread: it is made by a thread that sees one core."""
     made: list[Any] = []
 
     def make() -> None:

@@ -1,8 +1,8 @@
 """torch.compile(backend="pallas"): Inductor's front half with our inner compiler.
 
-Input: Dynamo's graph. Output: a callable for AOTAutograd. Law: one graph is planned once per set of sizes and runs as one
-dispatch where every operator has a row; nothing that fails inside jax reaches the user: the node that failed runs in
-ATen, with a note.
+Input: Dynamo's graph. Output: a callable for AOTAutograd. Law: one graph is planned once per set of sizes and runs as
+one dispatch where every operator has a row; nothing that fails inside jax reaches the user: the node that failed
+runs in ATen, with a note.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
 from bridge.diagnostics import Diagnostic, error
 from inductor_backend import regions
 from inductor_backend.compat import front_half, output_code_log
 from inductor_backend.emit import Chooser, reject
 from inductor_backend.fallback import Eager, announcing, failed_node
-from inductor_backend.graph import Unbacked, analyse, where_of
+from inductor_backend.graph import Unbacked, analyse, operand_numbers, where_of
 from inductor_backend.options import Options
 from inductor_backend.runtime import Assembly, assemble
 
@@ -33,7 +34,9 @@ def compile_count() -> int:
     return _compiled
 
 
-def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None, options: Any = None) -> Any:
+def backend(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None, options: Any = None
+) -> Any:
     """The backend: ``torch.compile(model, backend="pallas", options={...})``.
 
     Args:
@@ -89,13 +92,15 @@ class CompiledGraph:
         self.lock = threading.RLock()
         self.assemblies: list[Assembly] = []
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        self.numbers = operand_numbers(gm)
         self.dynamic = any(_symbolic(n.meta.get("val")) for n in self.placeholders)
 
     def boxed(self, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
         """The callable that AOTAutograd gets: takes a list and empties it."""
         if not self.dynamic:
             return self.build(list(inputs))
-        positions = [i for i, n in enumerate(self.placeholders) if _symbolic(n.meta.get("val"))]
+        symbolic = [n not in self.numbers and _symbolic(n.meta.get("val")) for n in self.placeholders]
+        positions = [i for i, s in enumerate(symbolic) if s]
         runners = self.runners
 
         def run(args: list[Any]) -> Any:
@@ -116,7 +121,7 @@ class CompiledGraph:
         """A runner for one set of sizes. An operator that jax can't compile is moved to ATen and the build repeated."""
         for _ in range(len(self.gm.graph.nodes) + 1):
             try:
-                plan = analyse(self.gm, actual, self.refused, reject)
+                plan = analyse(self.gm, actual, self.refused, reject, self.numbers)
             except Unbacked as unknown:
                 return self.eager(f"a size depends on data ({unknown})")
             assembly = None
@@ -130,7 +135,9 @@ class CompiledGraph:
                     self.no_kernels = True
                     continue
                 if not self.blame(failure, plan):
-                    return self.eager(f"jax could not compile the graph ({type(failure).__name__}: {_first_line(failure)})")
+                    return self.eager(
+                        f"jax could not compile the graph ({type(failure).__name__}: {_first_line(failure)})"
+                    )
                 continue
             self.publish(assembly)
             return announcing(runner, [(n, r) for n, r in plan.aten.items() if r])

@@ -311,7 +311,7 @@ def emit_segment(
 def _arrange(
     name: str, lines: list[Line], regions: list[list[Line]], plan: Graph, wanted: set[str], source: Source
 ) -> tuple[list[str], list[tuple[str, Node | None]]]:
-    """(kernel functions, statements): every region as one call, in an order in which everything is read after it is made."""
+    """(kernel functions, statements): every region as one call, every value made before it is read."""
     owner = {line.name: i for i, region in enumerate(regions) for line in region}
     units: dict[Any, list[Line]] = {}
     for line in lines:
@@ -350,7 +350,12 @@ def _arrange(
         head.append(text)
         source.kernels.append(text)
         outs = ", ".join(repr(plan.specs[line.node].out()) for line in leaving)
-        body.append((f"{', '.join(line.name for line in leaving)}, = pallas({kernel}, [{outs}])({', '.join(reads)})", unit[-1].node))
+        body.append(
+            (
+                f"{', '.join(line.name for line in leaving)}, = pallas({kernel}, [{outs}])({', '.join(reads)})",
+                unit[-1].node,
+            )
+        )
     return head, body
 
 

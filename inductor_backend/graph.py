@@ -1,13 +1,14 @@
 """An FX graph from the partitioner, with every size known: who computes what, and in which order.
 
-Input: the functional ATen graph and the sizes of one call. Output: a `Graph` of segments, jitted and ATen in alternation.
-Law: a value is computed once; writes to inputs are collected at the end; nothing here touches jax or runs an operator.
+Input: the functional ATen graph and the sizes of one call. Output: a `Graph` of segments, jitted and ATen in
+alternation. Law: a value is computed once; writes to inputs are collected at the end; nothing here
+touches jax or runs an operator.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.fx import Node
 
 from bridge.diagnostics import Where
 from inductor_backend.ops import DTYPES, ROWS, Out, Row
-from inductor_backend.ops.table import VIEW
+from inductor_backend.ops.table import KEEP, POINTWISE, VIEW
 
 #: Views that alias their operand in eager: an output that is one is handed out as a view of the operand's base.
 _ALIASING = {
@@ -205,8 +206,36 @@ def _numbers_only(node: Node) -> bool:
     return isinstance(node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
+def operand_numbers(gm: torch.fx.GraphModule) -> set[Node]:
+    """Symbolic whole numbers that are only ever operands of pointwise operators: no size depends on them.
+
+    They enter as 0-d arrays, so that a counter that changes on every call doesn't build a function on every call.
+    """
+    sized: set[sympy.Symbol] = set()
+    for node in gm.graph.nodes:
+        for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+            numbers = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else ()
+            for n in numbers:
+                if isinstance(n, torch.SymInt):
+                    sized |= n.node.expr.free_symbols
+    found = set()
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        if node.op != "placeholder" or not isinstance(value, torch.SymInt) or not value.node.expr.is_Symbol:
+            continue
+        rows = [row_of(user) for user in node.users if user.op == "call_function"]
+        plain = len(rows) == len(node.users) and all(r and r.kind == POINTWISE and r.promote != KEEP for r in rows)
+        if plain and value.node.expr not in sized and all(node in user.args for user in node.users):
+            found.add(node)
+    return found
+
+
 def analyse(
-    gm: torch.fx.GraphModule, actual: list[Any], refused: Mapping[str, str], reject: Callable[[Node, Graph], str | None]
+    gm: torch.fx.GraphModule,
+    actual: list[Any],
+    refused: Mapping[str, str],
+    reject: Callable[[Node, Graph], str | None],
+    numbers: Collection[Node] = (),
 ) -> Graph:
     """Plan one call.
 
@@ -215,6 +244,7 @@ def analyse(
         actual: this call's inputs (tensors or numbers), for the sizes only.
         refused: node names that a previous attempt could not jit, with the reason.
         reject: why a node with a row can't use it here, or None.
+        numbers: placeholders of whole numbers that enter as 0-d arrays.
 
     Raises:
         Unbacked: a size depends on data.
@@ -242,7 +272,9 @@ def analyse(
             continue
         body.append(node)
     for node, value in zip(placeholders, actual, strict=True):
-        if not isinstance(value, torch.Tensor):
+        if node in numbers:
+            plan.specs[node] = Spec((), (), torch.int64)
+        elif not isinstance(value, torch.Tensor):
             plan.static[node] = concrete(value, symbols)
 
     for node in body:

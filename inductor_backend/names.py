@@ -1,4 +1,4 @@
-"""The private part of Dynamo's backend registry: which names exist. Kept apart from `compat.py`, which imports Inductor.
+"""The private part of Dynamo's backend registry: which names exist. Apart from `compat.py`, which imports Inductor.
 
 Input: a name. Output: whether Dynamo knows it. Law: this and `compat.py` are the only files that touch private torch.
 """

@@ -48,7 +48,7 @@ class Options:
                 "unknown-target",
                 f"torch.compile(backend='pallas') can't run on target {target!r}",
                 why="a compiled graph runs where its tensors are, and the CPU is the embedded target",
-                do="leave target out, or pass 'cpu'; to compile one kernel for another chip, see pallas_core.compile_for",
+                do="leave target out, or pass 'cpu'; pallas_core.compile_for compiles a kernel for another chip",
             )
         kernels = values.get("kernels", "profitable")
         if kernels not in _KERNELS:

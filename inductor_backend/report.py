@@ -1,7 +1,7 @@
 """`explain(model, *args)`: what a compilation gives, found on copies of the model and its arguments.
 
-Input: a model and example arguments. Output: a `Report` of graphs, kernels and fallbacks. Law: the user's model, arguments,
-compiled functions and random state stay as they are.
+Input: a model and example arguments. Output: a `Report` of graphs, kernels and fallbacks. Law: the user's model,
+arguments, compiled functions and random state stay as they are.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ def explain(model: Any, *args: Any, options: Any = None, **kwargs: Any) -> Repor
 
     def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
         def inner(graph: torch.fx.GraphModule, example: Any, **details: Any) -> Any:
-            kind = "backward" if details.get("is_backward") else "inference" if details.get("is_inference") else "forward"
+            kind = (
+                "backward" if details.get("is_backward") else "inference" if details.get("is_inference") else "forward"
+            )
             graphs.append(_report(graph, list(example), chosen, kind))
             return Eager.boxed(graph)
 
@@ -134,7 +136,9 @@ def _report(graph: torch.fx.GraphModule, example: list[Any], options: Options, k
         for text in source.kernels
     )
     fallbacks = tuple(
-        Fallback(name_of(n.target), reason, str(where_of(n) or "")) for n, reason in assembly.plan.aten.items() if reason
+        Fallback(name_of(n.target), reason, str(where_of(n) or ""))
+        for n, reason in assembly.plan.aten.items()
+        if reason
     )
     return GraphReport(
         kind, operators, len(assembly.sources), kernels, fallbacks, "\n\n".join(s.text for s in assembly.sources)

@@ -271,6 +271,9 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
     for node, name in zip(plan.placeholders, names, strict=True):
         assembly.tensors[node] = name
         value = node.meta.get("val")
+        if isinstance(value, torch.SymInt) and node not in plan.static:
+            assembly.scope["number"] = torch.tensor
+            lines.append(f"{name} = number({name})")
         if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
             lines.append(f"{name} = {name}.resolve_conj().resolve_neg()")
     bases = {node: _export_base(node, plan) for node in [*flat(plan.outputs), *(w.source for w in plan.writes)]}
@@ -335,8 +338,14 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
             if base.op == "placeholder" and base not in assembly.checked:
                 assembly.checked.add(base)
                 strides = assembly.bind("strides", plan.specs[base].strides)
-                lines.append(f"if {name}.stride() != {strides}: {name} = restride({name}, {plan.specs[base].shape!r}, {strides})")
-            offset = f"{name}.storage_offset() + {spec.offset - start}" if base.op == "placeholder" else f"{spec.offset - start}"
+                lines.append(
+                    f"if {name}.stride() != {strides}: {name} = restride({name}, {plan.specs[base].shape!r}, {strides})"
+                )
+            offset = (
+                f"{name}.storage_offset() + {spec.offset - start}"
+                if base.op == "placeholder"
+                else f"{spec.offset - start}"
+            )
             lines.append(f"{view} = {name}.as_strided({spec.shape!r}, {spec.strides!r}, {offset})")
             name = view
         elif node in plan.aten and isinstance(spec, Spec):
@@ -354,7 +363,11 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
         if not isinstance(out, Node):
             outs.append(repr(out) if isinstance(out, (int, float, bool, type(None))) else assembly.bind("value", out))
         elif out in plan.static:
-            outs.append(repr(plan.static[out]) if not isinstance(plan.static[out], float) else assembly.bind("value", plan.static[out]))
+            outs.append(
+                repr(plan.static[out])
+                if not isinstance(plan.static[out], float)
+                else assembly.bind("value", plan.static[out])
+            )
         elif name_of(out.target) == "aten.copy_.default" and out.args[0] in targets:
             outs.append(assembly.tensors[out.args[0]])
         elif isinstance(plan.specs.get(out), Spec):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from inductor_backend.ops import (  # noqa: F401  (importing a family registers its rows)
+    activations,
     attention,
     indexing,
     matmul,

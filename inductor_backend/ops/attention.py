@@ -1,7 +1,7 @@
 """Fused attention and normalisation operators that arrive undecomposed.
 
-Input: (batch, heads, length, width) arrays. Output: the attended values and the log-sum-exp of the scores. Law: softmax in
-f32 for half precision; a fully masked row gives 0.
+Input: (batch, heads, length, width) arrays. Output: the attended values and the log-sum-exp of the scores. Law: softmax
+in f32 for half precision; a fully masked row gives 0.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, attn_mask=None, sca
     return y.astype(q.dtype), (jnp.log(total) + best)[..., 0]
 
 
-@row("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", supports=lambda g, q, k, v, *a, **kw: _same_heads(q, k, v))
+@row(
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+    supports=lambda g, q, k, v, *a, **kw: _same_heads(q, k, v),
+)
 def flash_attention_backward(grad, q, k, v, y, lse, dropout_p, is_causal, attn_mask=None, scale=None):
     """Gradients for q, k and v."""
     s, scale = _scores(q, k, is_causal, attn_mask, scale)

@@ -154,9 +154,9 @@ def scatter_add(x, dim, index, src):
 
 @row(
     "aten.scatter_reduce.two",
-    supports=lambda x, dim, index, src, reduce, include_self=True: x.dim() > 0
-    and index.dim() > 0
-    and (include_self or reduce in ("sum", "amax", "amin", "prod")),
+    supports=lambda x, dim, index, src, reduce, include_self=True: (
+        x.dim() > 0 and index.dim() > 0 and (include_self or reduce in ("sum", "amax", "amin", "prod"))
+    ),
 )
 def scatter_reduce(x, dim, index, src, reduce, include_self=True):
     """`x` with elements reduced into."""

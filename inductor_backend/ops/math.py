@@ -22,10 +22,13 @@ def _reduced(x, phase: int):
     r = r - quotient * _PIO2_D
     quadrant = quotient.astype(jnp.int32) + phase
     z = r * r
-    sine = r + r * z * (np.float32(-1.6666654611e-1) + z * (np.float32(8.3321608736e-3) + z * np.float32(-1.9515295891e-4)))
+    sine = r + r * z * (
+        np.float32(-1.6666654611e-1) + z * (np.float32(8.3321608736e-3) + z * np.float32(-1.9515295891e-4))
+    )
     cosine = 1 - np.float32(0.5) * z
     cosine = cosine + z * z * (
-        np.float32(4.166664568298827e-2) + z * (np.float32(-1.388731625493765e-3) + z * np.float32(2.443315711809948e-5))
+        np.float32(4.166664568298827e-2)
+        + z * (np.float32(-1.388731625493765e-3) + z * np.float32(2.443315711809948e-5))
     )
     value = jnp.where((quadrant & 1) == 0, sine, cosine)
     return jnp.where((quadrant & 2) == 0, value, -value)

@@ -16,7 +16,7 @@ lax = jax.lax
 
 
 def dot(a, b, transpose_a: bool = False, transpose_b: bool = False):
-    """a @ b over leading batch dimensions, reading an operand with its last two dimensions swapped when asked.
+    """A @ b over leading batch dimensions, reading an operand with its last two dimensions swapped when asked.
 
     Half precision comes back in f32, not yet rounded, so that an addition can follow before the one rounding.
     """
@@ -82,7 +82,9 @@ def conv(x, w, stride, padding, dilation, transposed, output_padding, groups):
     stride, dilation = _each(stride, rank), _each(dilation, rank)
     padding, output_padding = _each(padding, rank), _each(output_padding, rank)
     wide = jnp.float32 if x.dtype in (jnp.bfloat16, jnp.float16) else None
-    pointwise = not transposed and groups == 1 and set(w.shape[2:]) == {1} and set(stride) == {1} and set(padding) == {0}
+    pointwise = (
+        not transposed and groups == 1 and set(w.shape[2:]) == {1} and set(stride) == {1} and set(padding) == {0}
+    )
     if pointwise:
         # A 1x1 convolution is a product over channels; XLA's convolution is 2.6 times slower on the CPU.
         flat = x.reshape(x.shape[0], x.shape[1], -1)

@@ -1,4 +1,4 @@
-"""Elementwise operators: arithmetic, comparison, bit operations, transcendental functions, activations.
+"""Elementwise operators, first half: arithmetic, extremes, comparison, bit operations, rounding.
 
 Input and output: arrays of one dtype (the row's promotion rule has been applied), numbers for scalars. Law: NaN,
 division and rounding as torch has them; bf16 and f16 compute in f32 and round once per operator.
@@ -8,19 +8,13 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from inductor_backend.ops.math import cos_fast, sin_fast
 from inductor_backend.ops.table import (
     BOOL_OUT,
     COMPLEX_TO_FLOAT,
     INT_TO_FLOAT,
-    KEEP,
     NO_OPMATH,
-    POINTWISE,
-    cast,
     pointwise,
-    row,
 )
 
 lax = jax.lax
@@ -37,7 +31,7 @@ def _is_bool(x) -> bool:
 # ------------------------------------------------------------------------------------------------ arithmetic
 @pointwise("aten.add.Tensor", "aten.add.Scalar", narrow_scalars=True)
 def add(x, y, alpha=1):
-    """x + alpha * y; on bool the sum is a logical or."""
+    """X + alpha * y; on bool the sum is a logical or."""
     if alpha == 1:
         return x + y
     return x + y * jnp.asarray(alpha, jnp.result_type(x, y))
@@ -45,13 +39,13 @@ def add(x, y, alpha=1):
 
 @pointwise("aten.sub.Tensor", "aten.sub.Scalar", narrow_scalars=True)
 def sub(x, y, alpha=1):
-    """x - alpha * y."""
+    """X - alpha * y."""
     return x - y if alpha == 1 else x - y * jnp.asarray(alpha, jnp.result_type(x, y))
 
 
 @pointwise("aten.rsub.Scalar", "aten.rsub.Tensor", narrow_scalars=True)
 def rsub(x, y, alpha=1):
-    """y - alpha * x."""
+    """Y - alpha * x."""
     return y - x * alpha
 
 
@@ -170,7 +164,7 @@ def sign(x):
 
 @pointwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar", narrow_scalars=True)
 def pow_(x, y):
-    """x ** y; small whole exponents become products."""
+    """X ** y; small whole exponents become products."""
     if isinstance(y, (int, float)):
         if y == 2:
             return x * x
@@ -379,205 +373,3 @@ pointwise("aten.ceil.default")(_whole(jnp.ceil))
 pointwise("aten.trunc.default", "aten.fix.default")(_whole(jnp.trunc))
 pointwise("aten.round.default", "aten.round.decimals")(_round_half_even)
 pointwise("aten.frac.default")(lambda x: x - jnp.trunc(x))
-
-# -------------------------------------------------------------------------------------------- transcendental
-for _name, _fn in {
-    "exp": jnp.exp,
-    "exp2": jnp.exp2,
-    "expm1": jnp.expm1,
-    "log": jnp.log,
-    "log2": jnp.log2,
-    "log10": jnp.log10,
-    "log1p": jnp.log1p,
-    "sqrt": jnp.sqrt,
-    "rsqrt": lax.rsqrt,
-    "sin": sin_fast,
-    "cos": cos_fast,
-    "tan": jnp.tan,
-    "asin": jnp.arcsin,
-    "acos": jnp.arccos,
-    "atan": jnp.arctan,
-    "sinh": jnp.sinh,
-    "cosh": jnp.cosh,
-    "tanh": jnp.tanh,
-    "asinh": jnp.arcsinh,
-    "acosh": jnp.arccosh,
-    "atanh": jnp.arctanh,
-    "erf": lax.erf,
-    "erfc": lax.erfc,
-    "erfinv": lax.erf_inv,
-    "sigmoid": lambda x: 1 / (1 + jnp.exp(-x)),
-    "lgamma": lax.lgamma,
-    "sinc": jnp.sinc,
-    "rad2deg": lambda x: x * (180.0 / np.pi),
-    "deg2rad": lambda x: x * (np.pi / 180.0),
-}.items():
-    pointwise(f"aten.{_name}.default", promote=INT_TO_FLOAT)(_fn)
-pointwise("aten.special_i0.default", "aten.i0.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.i0(x))
-pointwise("aten.special_i1.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.i1(x))
-pointwise("aten.special_i0e.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.i0e(x))
-pointwise("aten.special_i1e.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.i1e(x))
-pointwise("aten.special_ndtri.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.ndtri(x))
-pointwise("aten.special_log_ndtr.default", promote=INT_TO_FLOAT)(lambda x: jax.scipy.special.log_ndtr(x))
-
-
-@pointwise("aten.digamma.default", promote=INT_TO_FLOAT)
-def digamma(x):
-    """The derivative of lgamma; -inf or inf at zero by its sign, NaN at the negative whole numbers."""
-    value = jnp.where((x < 0) & (x == jnp.trunc(x)), jnp.nan, lax.digamma(x))
-    return jnp.where(x == 0, -jnp.copysign(jnp.inf, x), value)
-
-
-@pointwise("aten._conj.default", "aten._conj_physical.default", "aten.conj_physical.default", "aten.resolve_conj.default")
-def conj(x):
-    """The complex conjugate."""
-    return jnp.conj(x)
-
-
-@pointwise("aten.resolve_neg.default")
-def resolve_neg(x):
-    """The same values."""
-    return x
-
-
-@row("aten.view_as_complex.default")
-def view_as_complex(x):
-    """Pairs of reals as complex numbers."""
-    return lax.complex(x[..., 0], x[..., 1])
-
-
-@pointwise("aten.angle.default", promote=COMPLEX_TO_FLOAT)
-def angle(x):
-    """The angle of a complex number; 0 or pi for a real one."""
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        return jnp.angle(x)
-    return jnp.where(x != x, x, jnp.where(x < 0, np.pi, 0.0)).astype(x.dtype)
-
-
-@pointwise("aten.polar.default")
-def polar(length, angle):
-    """Length and angle as a complex number."""
-    return lax.complex(length * jnp.cos(angle), length * jnp.sin(angle))
-
-
-@pointwise("aten.atan2.default", promote=INT_TO_FLOAT)
-def atan2(y, x):
-    """The angle of (x, y)."""
-    return jnp.arctan2(y, x)
-
-
-@pointwise("aten.logaddexp.default", promote=INT_TO_FLOAT)
-def logaddexp(x, y):
-    """log(exp(x) + exp(y))."""
-    return jnp.logaddexp(x, y)
-
-
-@pointwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", promote=INT_TO_FLOAT)
-def xlogy(x, y):
-    """X * log(y), 0 where x is 0, NaN where y is."""
-    y = jnp.asarray(y)
-    return jnp.where(y != y, y, jnp.where(x == 0, 0, x * jnp.log(y)))
-
-
-# ------------------------------------------------------------------------------------------------ activations
-@pointwise("aten.relu.default", promote=NO_OPMATH)
-def relu(x):
-    """max(x, 0); NaN stays."""
-    return jnp.maximum(x, jnp.zeros((), x.dtype))
-
-
-@pointwise("aten.leaky_relu.default")
-def leaky_relu(x, negative_slope=0.01):
-    """X where positive, else x * negative_slope."""
-    return jnp.where(x > 0, x, x * negative_slope)
-
-
-@pointwise("aten.gelu.default")
-def gelu(x, approximate="none"):
-    """X times the normal distribution's mass below x."""
-    if approximate == "tanh":
-        return 0.5 * x * (1 + jnp.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x)))
-    return 0.5 * x * (1 + lax.erf(x * np.sqrt(0.5)))
-
-
-@pointwise("aten.silu.default")
-def silu(x):
-    """X * sigmoid(x)."""
-    return x / (1 + jnp.exp(-x))
-
-
-@pointwise("aten.softplus.default")
-def softplus(x, beta=1, threshold=20):
-    """log(1 + exp(beta x)) / beta, x itself above the threshold."""
-    return jnp.where(x * beta > threshold, x, jnp.log1p(jnp.exp(x * beta)) / beta)
-
-
-@pointwise("aten.elu.default")
-def elu(x, alpha=1, scale=1, input_scale=1):
-    """Exponential linear unit."""
-    return jnp.where(x > 0, x * scale, alpha * scale * jnp.expm1(x * input_scale))
-
-
-@pointwise("aten.hardtanh.default", promote=NO_OPMATH)
-def hardtanh(x, min_val=-1, max_val=1):
-    """Limit to [min_val, max_val]."""
-    return clamp(x, min_val, max_val)
-
-
-@pointwise("aten.where.self", promote=KEEP, result="exact")
-def where(condition, x, y, out=None):
-    """Choose by a bool or uint8 condition."""
-    return jnp.where(condition != 0, cast(x, out.dtype), cast(y, out.dtype))
-
-
-@row("prims.convert_element_type.default", kind=POINTWISE)
-def convert_element_type(x, dtype):
-    """Convert as C does."""
-    return cast(x, dtype)
-
-
-@row("aten._to_copy.default", kind=POINTWISE)
-def to_copy(x, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
-    """Convert; the memory format is seen to where the result leaves the graph."""
-    return x if dtype is None else cast(x, dtype)
-
-
-@row("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default", kind=POINTWISE)
-def clone(x, memory_format=None):
-    """The same values; layouts are decided where a result leaves the graph."""
-    return x
-
-
-@row("aten.copy.default", kind=POINTWISE)
-def copy(x, src, non_blocking=False):
-    """`src` in the dtype and shape of `x`."""
-    return jnp.broadcast_to(cast(src, x.dtype), x.shape)
-
-
-@row("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", kind=POINTWISE)
-def masked_fill(x, mask, value):
-    """`value` where the mask is true."""
-    return jnp.where(mask, cast(value, x.dtype), x)
-
-
-@row("aten.nan_to_num.default", kind=POINTWISE)
-def nan_to_num(x, nan=None, posinf=None, neginf=None):
-    """Replace NaN and infinities."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return x
-    info = jnp.finfo(x.dtype)
-    x = jnp.where(x != x, jnp.asarray(0.0 if nan is None else nan, x.dtype), x)
-    x = jnp.where(x == jnp.inf, jnp.asarray(info.max if posinf is None else posinf, x.dtype), x)
-    return jnp.where(x == -jnp.inf, jnp.asarray(info.min if neginf is None else neginf, x.dtype), x)
-
-
-@row("aten.view_as_real.default")
-def view_as_real(x):
-    """A complex array as pairs of reals."""
-    return jnp.stack([x.real, x.imag], -1)
-
-
-@row("aten.complex.default", kind=POINTWISE)
-def complex_(real, imag):
-    """real + i imag."""
-    return lax.complex(*jnp.broadcast_arrays(real, imag))

@@ -1,7 +1,7 @@
 """Pooling and resampling windows.
 
-Input: (N, C, ...) arrays or (C, ...) ones. Output: pooled arrays, with flat indices into the input plane where torch gives
-them. Law: padding never wins a maximum; the first of equal maxima is the index; NaN wins.
+Input: (N, C, ...) arrays or (C, ...) ones. Output: pooled arrays, with flat indices into the input plane where torch
+gives them. Law: padding never wins a maximum; the first of equal maxima is the index; NaN wins.
 """
 
 from __future__ import annotations
@@ -181,9 +181,7 @@ def avg_pool1d(x, kernel, stride=(), padding=0, ceil_mode=False, count_include_p
 
 
 @row("aten.avg_pool2d_backward.default")
-def avg_pool2d_backward(
-    grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
-):
+def avg_pool2d_backward(grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
     """Every gradient spread over its window."""
     kernel, stride, padding, _ = _pool_args(x, kernel, stride, padding, 1, 2)
     space = grad.shape[-2:]

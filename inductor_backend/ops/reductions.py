@@ -28,7 +28,9 @@ def _wide(x, out_dtype):
 @reduction("aten.sum.dim_IntList", "aten.sum.default")
 def sum_(x, dim=None, keepdim=False, dtype=None, out=None):
     """Sum; half precision accumulates in f32 and rounds once."""
-    return jnp.sum(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(out.dtype)
+    return jnp.sum(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(
+        out.dtype
+    )
 
 
 @reduction("aten.mean.dim", "aten.mean.default")
@@ -49,7 +51,9 @@ def prod(x, dtype=None, out=None):
 @reduction("aten.prod.dim_int")
 def prod_dim(x, dim, keepdim=False, dtype=None, out=None):
     """Product along one dimension."""
-    return jnp.prod(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(out.dtype)
+    return jnp.prod(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(
+        out.dtype
+    )
 
 
 def _two_passes(x, axes, count):

@@ -1,10 +1,12 @@
 """Views, creation, joining and padding.
 
-Input: arrays, sizes, dimensions. Output: arrays of the requested shape. Law: values as eager's; strides are the business
-of the place where a result leaves the graph, except where an operator reads them (`as_strided`).
+Input: arrays, sizes, dimensions. Output: arrays of the requested shape. Law: values as eager's; strides are the
+business of the place where a result leaves the graph, except where an operator reads them (`as_strided`).
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -98,7 +100,7 @@ def split(x, size, dim=0):
 def split_with_sizes(x, sizes, dim=0):
     """Pieces of the given sizes."""
     edges = np.cumsum([0, *sizes])
-    return [lax.slice_in_dim(x, int(a), int(b), 1, dim % x.ndim) for a, b in zip(edges, edges[1:])]
+    return [lax.slice_in_dim(x, int(a), int(b), 1, dim % x.ndim) for a, b in pairwise(edges)]
 
 
 @view("aten.unbind.int")
@@ -364,7 +366,9 @@ def linspace(start, end, steps, dtype=None, layout=None, device=None, pin_memory
     i = lax.iota(jnp.int64, steps)
     rising = jnp.asarray(start, wide) + step * i.astype(wide)
     falling = jnp.asarray(end, wide) - step * (steps - 1 - i).astype(wide)
-    return jnp.where(i < steps // 2, rising, falling).astype(out.dtype) if steps > 1 else jnp.full((1,), start, out.dtype)
+    return (
+        jnp.where(i < steps // 2, rising, falling).astype(out.dtype) if steps > 1 else jnp.full((1,), start, out.dtype)
+    )
 
 
 @row("prims.inductor_force_stride_order.default", kind=POINTWISE)

@@ -218,7 +218,9 @@ def test_operator_that_jax_refuses_runs_in_aten(monkeypatch):
     def broken(*args, **kwargs):
         raise TypeError("no")
 
-    monkeypatch.setitem(ROWS, "aten.tan.default", type(ROWS["aten.tan.default"])(**{**vars(ROWS["aten.tan.default"]), "fn": broken}))
+    monkeypatch.setitem(
+        ROWS, "aten.tan.default", type(ROWS["aten.tan.default"])(**{**vars(ROWS["aten.tan.default"]), "fn": broken})
+    )
     f = lambda x: (x + 1).tan() * 2
     with pytest.warns(DiagnosticNote, match=r"aten\.tan\.default"):
         got = compile_(f)(torch.ones(3))

@@ -35,7 +35,7 @@ def test_core_operators_that_have_no_row_are_known():
             op = getattr(packet, overload)
             if torch.Tag.core in op.tags and op not in decompositions:
                 core.add(str(op))
-    missing = {n for n in core - set(ROWS)}
+    missing = core - set(ROWS) - {"aten.resize_.default"}  # whether it is decomposed depends on what ran before
     assert missing == MISSING, sorted(missing ^ MISSING)
 
 

@@ -85,9 +85,11 @@ def test_three_steps(name, compiled_step):
     make, args = MODELS[name]
     eager, args = make(), args()
     twin = copy.deepcopy(eager)
-    # Adam turns a gradient that is 0 up to rounding (a bias before a norm, a key's bias) into a full step of either sign.
+    # Adam turns a gradient that is 0 up to rounding (a bias before a norm) into a full step of either sign.
     adam = compiled_step and name == "mlp"
-    optimizer = (lambda p: torch.optim.AdamW(p, lr=1e-2)) if adam else (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+    optimizer = (
+        (lambda p: torch.optim.AdamW(p, lr=1e-2)) if adam else (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+    )
     want = train(eager, eager, args, optimizer, False)
     with strict():
         got = train(twin, torch.compile(twin, backend="pallas"), args, optimizer, compiled_step)
@@ -120,7 +122,9 @@ def test_dropout_is_reproducible_and_its_backward_uses_the_same_mask():
 
 
 def test_random_distributions():
-    f = torch.compile(lambda x: (torch.rand_like(x), torch.randn_like(x), torch.randint_like(x, 3, 9)), backend="pallas")
+    f = torch.compile(
+        lambda x: (torch.rand_like(x), torch.randn_like(x), torch.randint_like(x, 3, 9)), backend="pallas"
+    )
     uniform, normal, whole = f(torch.empty(20000))
     assert 0 <= uniform.min() and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.02
     assert abs(normal.mean()) < 0.05 and abs(normal.std() - 1) < 0.05
