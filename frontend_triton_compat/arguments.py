@@ -38,6 +38,7 @@ class Call:
         params: every parameter as specialised.
         arrays: pointer parameter -> torch tensor or jax array.
         scalars: run-time scalar parameter -> number.
+        ints: integer parameter -> number.
         key: what the specialisation depends on, arrays' memory aside.
         meta: parameter name -> argument, for a grid that is a function.
     """
@@ -45,6 +46,7 @@ class Call:
     params: list[Param] = field(default_factory=list)
     arrays: dict[str, Any] = field(default_factory=dict)
     scalars: dict[str, float] = field(default_factory=dict)
+    ints: dict[str, int] = field(default_factory=dict)
     key: list[Any] = field(default_factory=list)
     meta: dict[str, Any] = field(default_factory=dict)
     placeless: bool = False
@@ -163,7 +165,6 @@ class Signature:
             return Param(name, index, "int", INT1, bool(value))
         if isinstance(value, int | np.integer):
             value = int(value)
-            call.key.append(value)
             element = INT32 if -(2**31) <= value < 2**31 else INT64 if -(2**63) <= value < 2**63 else UINT64
             if not -(2**63) <= value < 2**64:
                 raise error(
@@ -173,6 +174,8 @@ class Signature:
                     why="a run-time integer of a kernel has 32 or 64 bits",
                     do=f"pass a smaller number, or a float: {name}=float(...)",
                 )
+            call.ints[name] = value
+            call.key.append(element)
             return Param(name, index, "int", element, value)
         if isinstance(value, float | np.floating):
             wide = isinstance(value, np.float64) and not isinstance(value, float)
@@ -313,22 +316,32 @@ def memory_of(name: str, array: Any, exact: bool) -> Memory:
     return Memory(name, shape, strides, 0, int(np.prod(shape, dtype=np.int64)))
 
 
-def aliases_of(arrays: Mapping[str, Any], elements: Mapping[str, dtype], where: Where | None) -> dict[str, tuple[str, int]]:
+def flat_params(params: Sequence[Param]) -> list[Param]:
+    """Every parameter, those inside tuples included."""
+    out: list[Param] = []
+    for p in params:
+        out += [p, *flat_params(p.items)]
+    return out
+
+
+def aliases_of(call: Call, where: Where | None) -> dict[str, tuple[str, int]]:
     """Parameters whose memory overlaps an earlier one's: name -> (that parameter, offset in elements).
 
     Raises:
         TranslationError: they overlap under different dtypes.
     """
+    arrays = call.arrays
     spans: list[tuple[int, int, str]] = []
     out: dict[str, tuple[str, int]] = {}
     for name, t in arrays.items():
-        if not isinstance(t, torch.Tensor) or not t.numel():
+        if not isinstance(t, torch.Tensor) or t.device.type != "cpu" or not t.numel():
             continue
         size = t.element_size()
         start = t.data_ptr()
         end = start + size * (1 + sum(s * (n - 1) for s, n in zip(t.stride(), t.shape)))
         for lo, hi, first in spans:
             if start < hi and lo < end:
+                elements = {p.name: p.type for p in flat_params(call.params)}
                 if elements[first] != elements[name] or (start - arrays[first].data_ptr()) % size:
                     raise error(
                         "aliased-arguments",

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import torch
-
 import pallas_core as pc
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error, note
-from frontend_triton_compat.arguments import Call, aliases_of, grid_of, memory_of
+from frontend_triton_compat.arguments import Call, aliases_of, flat_params, grid_of, memory_of
+from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit import cpu, tpu
-from frontend_triton_compat.ir import Block, Kernel, Param
+from frontend_triton_compat.ir import Block, Kernel
 from frontend_triton_compat.parse import parse
+from frontend_triton_compat.specialise import plan_for
 from frontend_triton_compat.types import FP16, FP32, dtype, pointer_type
 
 if TYPE_CHECKING:
@@ -83,16 +83,12 @@ def translate(
     Raises:
         TranslationError: the kernel, or its arguments, have no translation there.
     """
-    from frontend_triton_compat.launch import plan_for  # launch imports this module late, for `source`
-
     where = kernel.where
     family = Target.parse(target)
     call = kernel._signature.call(args, kwargs, placeless=True)
     sizes = grid_of(grid, call.meta, where)
     memories = {name: memory_of(name, a, exact=True) for name, a in call.arrays.items()}
-    real = {n: a for n, a in call.arrays.items() if isinstance(a, torch.Tensor) and a.device.type == "cpu"}
-    elements = {p.name: p.type for p in flat_params(call)}
-    aliases = aliases_of(real, elements, where)
+    aliases = aliases_of(call, where)
     params = {p.name: p for p in call.params}
     if family.kind == "cpu":
         return plan_for(lambda: parse(kernel.fn, params, sizes), memories, aliases, cpu.emit)[1]
@@ -104,7 +100,7 @@ def translate(
             why="the Mosaic GPU dialect is not written yet",
             do="check the kernel for tpu:v5e, tpu:v6e or tpu:7x",
         )
-    if any(p.type == FP16 for p in flat_params(call)):
+    if any(p.type == FP16 for p in flat_params(call.params)):
         note(
             "fp16-on-tpu",
             f"{kernel.fn.__name__}: fp16 is held as fp32 on {target}",
@@ -118,16 +114,6 @@ def translate(
 
     chip = family.chip or "v5e"
     return plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip))[1]
-
-
-def flat_params(call: Call) -> list[Param]:
-    """Every parameter, those inside tuples included."""
-    out, stack = [], list(call.params)
-    while stack:
-        p = stack.pop()
-        stack += p.items
-        out.append(p)
-    return out
 
 
 def widen_fp16(kernel: Kernel) -> Kernel:
@@ -154,7 +140,7 @@ def widen_fp16(kernel: Kernel) -> Kernel:
 
 def specs_of(module: cpu.Module, call: Call) -> list[jax.ShapeDtypeStruct]:
     """What the module's entry takes, without data."""
-    elements = {p.name: p.type for p in flat_params(call)}
+    elements = {p.name: p.type for p in flat_params(call.params)}
     out = []
     for operand in module.operands:
         element = elements[operand.param]
@@ -172,8 +158,6 @@ def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], g
         module = translate(kernel, args, kwargs, grid, target)
         if Target.parse(target).kind == "cpu":
             return Verdict(**base, verdict="ok", static=_no_static(), source=module.source)
-        from frontend_triton_compat.launch import load_source
-
         specs = specs_of(module, kernel._signature.call(args, kwargs, placeless=True))
         report = pc.schedule_report(load_source(module.source, module.entry), specs, target)
     except Diagnostic as refused:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from frontend_triton_compat.access import Memory, View, Window, choose_strides, divide, make_view
+from frontend_triton_compat.access import Memory, Slice, View, Window, choose_strides, divide, make_view
 from frontend_triton_compat.affine import Affine, Form, Loop, Opaque, Symbol, Var, simplify
 from frontend_triton_compat.demand import Access, Conjunct, Demand, Walker
 from frontend_triton_compat.dims import Dims, infer
@@ -100,6 +100,17 @@ class Schedule:
             return any(f.loop.var is symbol for f in self.folds.values())
         return symbol.kind in ("program", "atom")
 
+    def outline(self) -> tuple[object, ...]:
+        """What the schedule looks like, numbers that are only data aside: for comparing two schedules."""
+        windows = []
+        for op, access in self.accesses.items():
+            window = self.windows[op]
+            slices = window.slices if window is not None else ()
+            windows.append((op.kind, access.param, len(access.mask), window is None, tuple(map(_slice_outline, slices))))
+        views = {p: (v.shape, v.strides, v.origin, v.pad, v.widths) for p, v in self.views.items()}
+        loops = [(loop.var.size, loop.step) for loop in self.affine.loops.values()]
+        return (windows, views, [(v.name, v.count) for v in self.batch], loops, len(self.folds))
+
     # -- dependence
 
     def deps(self, value: Value) -> frozenset[Var]:
@@ -162,6 +173,11 @@ class Schedule:
             picked = self.deps(op.regions[0].yields[i]) | self.deps(op.regions[1].yields[i])
             return picked | self.deps(op.operands[0])
         return frozenset().union(*(self.deps(v) for v in op.operands))
+
+
+def _slice_outline(piece: Slice) -> tuple[object, ...]:
+    steps = sorted((v.name, v.count, step) for v, step in piece.steps.items())
+    return (piece.start, steps, sorted(piece.opaques.values()))
 
 
 def schedule(

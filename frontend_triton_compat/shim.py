@@ -222,12 +222,23 @@ def uninstall() -> None:
 
 
 @contextmanager
-def installed() -> Iterator[None]:
-    """`install`, and `uninstall` at the end, unless it was installed before."""
+def installed(displace: bool = False) -> Iterator[None]:
+    """`install`, and `uninstall` at the end, unless it was installed before.
+
+    Args:
+        displace: a genuine package that is imported already is put aside, and back at the end; what holds references to
+            it keeps them.
+    """
     before = is_installed()
-    install()
+    aside = {}
+    if displace and not before:
+        aside = {n: m for n, m in sys.modules.items() if n == "triton" or n.startswith("triton.")}
+        for name in aside:
+            del sys.modules[name]
     try:
+        install()
         yield
     finally:
         if not before:
             uninstall()
+        sys.modules.update(aside)

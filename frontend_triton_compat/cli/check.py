@@ -36,7 +36,7 @@ def check(options: argparse.Namespace) -> int:
     outputs = [writable(name) for name in (options.json, options.html) if name and name != "-"]
     if len(outputs) == 2 and outputs[0] == outputs[1]:
         raise Usage("--json and --html name one file")
-    with shim.installed():
+    with shim.installed(displace=True):
         subjects = subjects_of(files, options.args, options.kernel, run=not options.no_run)
         rows, notes = verdicts([s for found in subjects.values() for s in found], targets)
     for path, found in subjects.items():

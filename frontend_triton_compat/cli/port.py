@@ -29,7 +29,7 @@ def port(options: argparse.Namespace) -> int:
     folder = Path(options.output).is_dir() or options.output.endswith(("/", "\\"))
     if not folder:
         writable(options.output)
-    with shim.installed():
+    with shim.installed(displace=True):
         (subjects,) = subjects_of([path], options.args, options.kernel, run=not options.no_run).values()
         if not subjects:
             raise Usage(f"{path} has no kernel")

@@ -24,10 +24,9 @@ def run(script: str, args: Sequence[str]) -> int:
 
     Raises:
         Usage: there is no such file.
-        TranslationError: the genuine triton is imported in this process already.
     """
     path = existing_file(script)
-    with shim.installed():
+    with shim.installed(displace=True):
         return as_script(path, args[1:] if args[:1] == ["--"] else args)
 
 
@@ -36,10 +35,9 @@ def record(script: str, args: Sequence[str], output: str) -> int:
 
     Raises:
         Usage: there is no such script, or the output can't be written.
-        TranslationError: the genuine triton is imported in this process already.
     """
     path, out = existing_file(script), writable(output)
-    with shim.installed(), records.recording() as seen:
+    with shim.installed(displace=True), records.recording() as seen:
         code = as_script(path, args[1:] if args[:1] == ["--"] else args)
     write_whole(out, json.dumps(seen, indent=1) + "\n")
     kernels = sorted({one["kernel"] for one in seen})

@@ -642,3 +642,26 @@ def test_loop_that_propagates_through_memory():
     x = torch.arange(6.0)
     shift_down[(1,)](x, 6)
     assert x.tolist() == [0.0] * 6
+
+
+@triton.jit
+def noise(X, Y, n, seed, shift, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    keep = tl.rand(seed, offs) > 0.5
+    tl.store(Y + offs, tl.where(keep, tl.load(X + offs + shift, mask=mask), 0.0), mask=mask)
+
+
+def test_an_integer_that_is_data_alone_compiles_once_more_and_then_never():
+    x, y = torch.randn(300), torch.empty(200)
+    masks = []
+    for seed in range(6):
+        noise[(2,)](x, y, 200, seed, 0, BLOCK=128)
+        masks.append(y != 0)
+    assert len(noise.cache) == 2
+    assert all(not torch.equal(masks[0], m) for m in masks[1:])
+    for shift in (1, 2, 3):  # an offset is part of the schedule
+        noise[(2,)](x, y, 200, 0, shift, BLOCK=128)
+        assert torch.equal(y != 0, masks[0] & (x[shift : shift + 200] != 0))
+        assert torch.equal(y[masks[0]], x[shift : shift + 200][masks[0]])
+    assert len(noise.cache) == 5

@@ -12,7 +12,7 @@ import bridge
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
 from bridge.diagnostics import TranslationError
-from frontend_triton_compat.launch import load_source
+from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.offline import translate
 
 

@@ -1,0 +1,220 @@
+"""Specialisations of one kernel: found by key, or translated and compiled.
+
+Input: a bound `Call` and a grid. Output: a `Compiled`. Law: launches with one key run the same code; a key holds dtypes,
+shapes, strides, the grid, constexprs and those integers that the schedule depends on. An integer that turns out to be
+data alone (a seed, a step counter) becomes a run-time argument when it changes for the first time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from bridge import compat
+from bridge.diagnostics import Diagnostic, Where, error, note
+from frontend_triton_compat.access import Memory
+from frontend_triton_compat.arguments import Call, aliases_of, memory_of, tensor_in_key
+from frontend_triton_compat.compiled import Compiled
+from frontend_triton_compat.emit import cpu
+from frontend_triton_compat.emit.program import KeepWhole
+from frontend_triton_compat.ir import Kernel, Param
+from frontend_triton_compat.parse import parse
+from frontend_triton_compat.schedule import Schedule, schedule, too_small
+
+#: What a defect of the translation may look like from outside.
+SURPRISES = (TypeError, ValueError, NotImplementedError, RuntimeError, LookupError, AttributeError, AssertionError)
+
+
+def plan_for(
+    build: Callable[[], Kernel],
+    memories: dict[str, Memory],
+    aliases: dict[str, tuple[str, int]],
+    emit: Callable[[Schedule], Any],
+) -> tuple[Schedule, Any]:
+    """Schedule and emit, keeping variables whole where the emitter found that it needs them."""
+    compat.quiet_cpu_start()  # emitters fold constants with jax
+    uncropped: frozenset[str] = frozenset()
+    while True:
+        plan = schedule(build(), memories, uncropped, aliases)
+        try:
+            return plan, emit(plan)
+        except KeepWhole as refused:
+            if refused.var.name in uncropped:
+                raise error("internal-error", f"variable {refused.var.name} cannot be kept whole") from refused
+            uncropped |= {refused.var.name}
+
+
+def defect(name: str, where: Where | None, surprise: Exception) -> Diagnostic:
+    """The diagnostic for an exception that the kernel is not to blame for."""
+    text = str(surprise).splitlines()
+    return error(
+        "internal-error",
+        f"{type(surprise).__name__} while translating {name}: {text[0] if text else ''}",
+        where=where,
+        why="the kernel is not at fault: torch-pallas lacks a case it should have",
+        do="report it with the kernel's source; nothing was written",
+    )
+
+
+class Specialisations:
+    """The compiled forms of one kernel."""
+
+    def __init__(self, fn: Callable[..., Any], where: Where | None):
+        self.fn, self.where = fn, where
+        self.cache: dict[Any, Compiled | str] = {}
+        #: integer parameters that are data alone, and those that were found not to be
+        self.runtime: frozenset[str] = frozenset()
+        self.structural: frozenset[str] = frozenset()
+        self._lock = threading.RLock()
+        self._last: dict[Any, dict[str, int]] = {}
+
+    def find(self, call: Call, grid: tuple[int, int, int]) -> Compiled:
+        """The compiled form for a launch, translated now if there is none."""
+        found = self._find(call, grid, exact=False)
+        if found is None:
+            found = self._find(call, grid, exact=True)
+        assert found is not None
+        return found
+
+    def _find(self, call: Call, grid: tuple[int, int, int], exact: bool) -> Compiled | None:
+        memories = {name: memory_of(name, a, exact) for name, a in call.arrays.items()}
+        aliases = aliases_of(call, self.where) if len(call.arrays) > 1 else {}
+        base = (
+            exact,
+            grid,
+            tuple(call.key),
+            tuple(tensor_in_key(a, memories[n]) for n, a in call.arrays.items()),
+            tuple(aliases.items()),
+        )
+        runtime = self.runtime
+        found = self.cache.get((base, runtime, self._static(call, runtime)))
+        if found is None:
+            with self._lock:
+                self._learn(base, call, grid, memories, aliases)
+                runtime = self.runtime
+                key = (base, runtime, self._static(call, runtime))
+                found = self.cache.get(key)
+                if found is None:
+                    found = self.cache[key] = self._translate(call, grid, memories, aliases, exact)
+        if runtime and isinstance(found, Compiled):
+            for name in runtime:
+                if name in call.ints:
+                    call.scalars[name] = call.ints[name]
+        return None if isinstance(found, str) else found
+
+    def _static(self, call: Call, runtime: frozenset[str]) -> tuple[int, ...]:
+        return tuple(v for n, v in call.ints.items() if n not in runtime)
+
+    # -- integers that are data alone
+
+    def _learn(
+        self,
+        base: Any,
+        call: Call,
+        grid: tuple[int, int, int],
+        memories: dict[str, Memory],
+        aliases: dict[str, tuple[str, int]],
+    ) -> None:
+        """Compare with the last launch of the same shapes: try whether the integers that changed are data alone."""
+        before = self._last.get(base)
+        self._last[base] = dict(call.ints)
+        if before is None:
+            return
+        changed = [n for n, v in call.ints.items() if before.get(n) != v]
+        for name in changed:
+            if name in self.runtime or name in self.structural:
+                continue
+            if self._is_data(name, call, grid, memories, aliases):
+                self.runtime |= {name}
+            else:
+                self.structural |= {name}
+
+    def _is_data(
+        self,
+        name: str,
+        call: Call,
+        grid: tuple[int, int, int],
+        memories: dict[str, Memory],
+        aliases: dict[str, tuple[str, int]],
+    ) -> bool:
+        """Whether the schedule is the same when an integer is known only at run time."""
+        shapes = []
+        for runtime in (self.runtime, self.runtime | {name}):
+            params = run_time(call.params, runtime)
+            try:
+                plan, _ = plan_for(lambda: parse(self.fn, params, grid), memories, aliases, cpu.emit)  # noqa: B023
+            except (Diagnostic, *SURPRISES):
+                return False  # the number is needed to translate at all
+            shapes.append(plan.outline())
+        return shapes[0] == shapes[1]
+
+    # -- translation
+
+    def _translate(
+        self,
+        call: Call,
+        grid: tuple[int, int, int],
+        memories: dict[str, Memory],
+        aliases: dict[str, tuple[str, int]],
+        exact: bool,
+    ) -> Compiled | str:
+        for name, memory in memories.items():
+            if 0 in memory.shape:
+                raise error(
+                    "empty-tensor",
+                    f"argument {name!r} has shape {memory.shape}: no elements",
+                    where=self.where,
+                    why="a pointer to an empty tensor points at no memory",
+                    do=f"skip the launch when {name}.numel() == 0, or pass None for an argument that is not used",
+                )
+        params = run_time(call.params, self.runtime)
+        try:
+            plan, module = plan_for(lambda: parse(self.fn, params, grid), memories, aliases, cpu.emit)
+        except Diagnostic:
+            raise
+        except SURPRISES as surprise:
+            raise defect(self.fn.__name__, self.where, surprise) from surprise
+        if not exact and any(v.pad != (0, 0) for v in plan.views.values()):
+            if any(memory_of(n, a, True) != memories[n] for n, a in call.arrays.items()):
+                return "exact"  # some access goes beyond the part of the storage that the short key describes
+        self._check_outputs(plan, memories)
+        self._check_grid(plan, grid)
+        return Compiled(plan, module)
+
+    def _check_outputs(self, plan: Schedule, memories: dict[str, Memory]) -> None:
+        for name in plan.written:
+            memory = memories[name]
+            if any(s == 0 and n > 1 for s, n in zip(memory.strides, memory.shape)):
+                raise error(
+                    "overlapping-output",
+                    f"argument {name!r} is stored to, but its elements share memory (strides {memory.strides})",
+                    where=self.where,
+                    why="several elements of an expanded tensor are one place in memory",
+                    do=f"pass a tensor of its own: {name}.contiguous()",
+                )
+
+    def _check_grid(self, plan: Schedule, grid: tuple[int, int, int]) -> None:
+        short = too_small(plan)
+        if short is not None:
+            access, reached, allowed = short
+            note(
+                "grid-too-small",
+                f"the grid {grid} reaches element {reached} of {allowed} that the mask of the store to "
+                f"{access.param!r} allows",
+                where=access.op.where,
+                why="the elements behind it keep their old values",
+                do="launch enough programs: grid = (triton.cdiv(n, BLOCK),)",
+            )
+
+
+def run_time(params: list[Param], names: frozenset[str]) -> dict[str, Param]:
+    """The parameters by name, integers in `names` as run-time scalars."""
+
+    def changed(p: Param) -> Param:
+        if p.kind == "int" and p.name in names:
+            return dataclasses.replace(p, kind="float", value=None)
+        return dataclasses.replace(p, items=tuple(changed(q) for q in p.items)) if p.items else p
+
+    return {p.name: changed(p) for p in params}
