@@ -1,54 +1,66 @@
 """The private corners of torch and jax that the Inductor backend needs, in one place.
 
 Input: public-looking arguments. Output: what the private entry returns. Law: no other file of this package touches
-`torch._inductor`, `torch._functorch`, `torch._C`, `torch._logging` or `jax._src`; a version bump is read here first.
+`torch._inductor`, `torch._functorch`, `torch._dynamo`, `torch._C`, `torch._logging` or `jax._src`; a version bump is read
+here first. Importing this file imports neither Inductor nor jax.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from importlib.metadata import entry_points
+from typing import Any
 
-import jax
 import torch
-import torch._functorch.config as functorch_config
-from jax._src import compiler
-from jax._src.lib import _jax, xla_client
-from torch._logging import getArtifactLogger
+from torch._ops import OpOverload
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
-from torch.utils.dlpack import to_dlpack
-
-from bridge.compat import cpu_device, share_with_torch, x64
-
-with warnings.catch_warnings():
-    # torch warns about its own deprecated modules while Inductor is imported; nothing of that is the user's.
-    warnings.simplefilter("ignore")
-    import torch._inductor.config as inductor_config
-    import torch._inductor.inductor_prims  # (registers the prims that the ops table names)
-    from torch._inductor.compile_fx import compile_fx
+from torch.utils import _pytree as pytree
 
 __all__ = [
     "PROMOTION",
-    "Engine",
-    "collect",
+    "OpOverload",
     "elementwise_dtypes",
     "front_half",
+    "is_known_backend",
+    "jax_internals",
+    "load_prims",
     "output_code_log",
-    "share_with_torch",
-    "x64",
+    "pytree",
+    "register_backend",
+    "storage_at",
 ]
 
-_cpu = torch.device("cpu")
+storage_at = torch._C._construct_storage_from_data_pointer
 
-#: Frees the memory of results that torch has dropped. jax does so by itself, but only after it has allocated the next
-#: results, so that they land on cold memory; the runner calls this first.
-collect = _jax.collect_garbage
+
+def is_known_backend(name: str) -> bool:
+    """Whether Dynamo has a backend of this name, or will find it among the installed entry points.
+
+    Registering a name that an entry point carries as well would make Dynamo's own look-up fail on a duplicate.
+    """
+    from torch._dynamo.backends import registry
+
+    installed = entry_points(group="torch_dynamo_backends")
+    return name in registry._COMPILER_FNS or any(e.name == name for e in installed)
+
+
+def register_backend(name: str, backend: Callable[..., Any]) -> None:
+    """Register a Dynamo backend."""
+    from torch._dynamo.backends import registry
+
+    registry.register_backend(compiler_fn=backend, name=name)
+
+
+def load_prims() -> None:
+    """Import Inductor, so that the prims which the table of operators names exist."""
+    with warnings.catch_warnings():
+        # torch warns about its own deprecated modules while Inductor is imported; nothing of that is the user's.
+        warnings.simplefilter("ignore")
+        import torch._inductor.compile_fx
+        import torch._inductor.inductor_prims  # noqa: F401
 
 
 def front_half(
@@ -59,6 +71,11 @@ def front_half(
     AOTAutograd's cache does not know `inner_compile`: with a shared cache directory it would return Inductor's C++
     artifact for the same graph, so it is off while we compile. Freezing and the C++ wrapper would bypass us too.
     """
+    load_prims()
+    import torch._functorch.config as functorch_config
+    import torch._inductor.config as inductor_config
+    from torch._inductor.compile_fx import compile_fx
+
     with (
         functorch_config.patch(enable_autograd_cache=False),
         inductor_config.patch(cpp_wrapper=False, fx_wrapper=False, freezing=False),
@@ -66,92 +83,16 @@ def front_half(
         return compile_fx(gm, inputs, inner_compile=inner_compile)
 
 
-class Engine:
-    """A CPU client of our own that runs a program in the calling thread.
-
-    jax's client hands every program of some size to another thread, which costs 50 to 80 µs of CPU time a call; a
-    compiled graph waits for its results anyway. Arrays of this client never leave this package. There are two engines,
-    one that uses all cores and one that uses the calling thread only; `Engine.current` follows torch.get_num_threads().
-    """
-
-    _lock = threading.Lock()
-    _made: ClassVar[dict[bool, Engine]] = {}
-
-    def __init__(self, serial: bool):
-        self.client = _serial_client() if serial else xla_client.make_cpu_client(asynchronous=False)
-        self.device = self.client.local_devices()[0]
-        self.devices = _jax.DeviceList((self.device,))
-
-    @classmethod
-    def current(cls) -> Engine:
-        """The engine for torch's present number of threads."""
-        serial = torch.get_num_threads() == 1
-        with cls._lock:
-            if serial not in cls._made:
-                if not cls._made:
-                    # glibc gives freed blocks back to the kernel until a larger block has been freed once; after that
-                    # the buffers of a call are recycled instead of being faulted in again, page by page.
-                    del_me = torch.empty(31 << 20, dtype=torch.uint8)
-                    del del_me
-                cls._made[serial] = cls(serial)
-            return cls._made[serial]
-
-    def share(self, t: torch.Tensor) -> jax.Array:
-        """Import a dense, aligned CPU tensor without a copy; the array keeps the tensor's memory alive."""
-        return _jax.dlpack_managed_tensor_to_buffer(to_dlpack(t), self.device, None)
-
-    def share_pointer(
-        self, pointer: int, nbytes: int, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]
-    ) -> jax.Array:
-        """An array over raw memory that owns nothing.
-
-        Valid only while the tensor that owns the memory is alive and nobody writes to it: programs run in the calling
-        thread, so both hold for the length of a call. `pointer` must be 64-byte aligned (jax copies otherwise).
-        """
-        storage = torch._C._construct_storage_from_data_pointer(pointer, _cpu, nbytes)
-        return self.share(torch.empty(0, dtype=dtype).set_(storage, 0, shape, strides))
-
-    def compile(self, fn: Callable[..., Any], avals: Sequence[jax.ShapeDtypeStruct]) -> Callable[[list[Any]], Any]:
-        """Compile `fn` ahead of time; the result takes a list of arrays and returns a list of arrays.
-
-        `xla_allow_excess_precision` is off, because a bf16 chain must round after every operator, as eager does.
-        """
-        with x64(), jax.default_device(cpu_device()):
-            lowered = jax.jit(fn, keep_unused=True).trace(*avals).lower(lowering_platforms=("cpu",))
-            module = lowered.compiler_ir("stablehlo")
-        options = compiler.get_compile_options(
-            num_replicas=1, num_partitions=1, env_options_overrides={"xla_allow_excess_precision": False}
-        )
-        execute = self.client.compile_and_load(module, self.devices, options).execute_sharded
-
-        def call(arrays: list[Any]) -> list[Any]:
-            return [shards[0] for shards in execute(arrays).disassemble_into_single_device_arrays()]
-
-        return call
-
-
-def _serial_client() -> Any:
-    """A client whose programs are compiled for one thread: it is made by a thread that sees one core."""
-    made: list[Any] = []
-
-    def make() -> None:
-        cores = os.sched_getaffinity(0)
-        before = set(os.listdir("/proc/self/task"))
-        os.sched_setaffinity(0, {min(cores)})
-        made.append(xla_client.make_cpu_client(asynchronous=False))
-        for task in set(os.listdir("/proc/self/task")) - before:
-            # Its threads are not to stay on that one core.
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(int(task), cores)
-
-    if not hasattr(os, "sched_setaffinity"):
-        return xla_client.make_cpu_client(asynchronous=False)
-    worker = threading.Thread(target=make)
-    worker.start()
-    worker.join()
-    return made[0] if made else xla_client.make_cpu_client(asynchronous=False)
-
-
 def output_code_log() -> logging.Logger:
     """The logger behind TORCH_LOGS=output_code."""
+    from torch._logging import getArtifactLogger
+
     return getArtifactLogger("torch._inductor.codecache", "output_code")
+
+
+def jax_internals() -> tuple[Any, Any, Any]:
+    """(jax._src.compiler, jaxlib's _jax, jaxlib's xla_client)."""
+    from jax._src import compiler
+    from jax._src.lib import _jax, xla_client
+
+    return compiler, _jax, xla_client

@@ -15,6 +15,7 @@ from torch.fx import Node
 
 from bridge.diagnostics import note
 from bridge.diagnostics.errors import is_strict
+from inductor_backend.compat import OpOverload
 from inductor_backend.graph import name_of, where_of
 
 
@@ -48,7 +49,7 @@ class Eager(torch.fx.Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Run one operator, random ones from their seeds."""
-        target = _OVERRIDES.get(name_of(target), target) if isinstance(target, torch._ops.OpOverload) else target
+        target = _OVERRIDES.get(name_of(target), target) if isinstance(target, OpOverload) else target
         return super().call_function(target, args, kwargs)
 
     @classmethod

@@ -17,6 +17,7 @@ import torch
 from torch.fx import Node
 
 from bridge.diagnostics import Where
+from inductor_backend.compat import OpOverload, pytree
 from inductor_backend.ops import DTYPES, ROWS, Out, Row
 from inductor_backend.ops.table import KEEP, POINTWISE, VIEW
 
@@ -107,12 +108,12 @@ class Unbacked(Exception):
 
 def name_of(target: Any) -> str:
     """``aten.add.Tensor`` for an overload, the plain name for anything else."""
-    return str(target) if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
+    return str(target) if isinstance(target, OpOverload) else getattr(target, "__name__", str(target))
 
 
 def row_of(node: Node) -> Row | None:
     """The row of a node's operator."""
-    return ROWS.get(name_of(node.target)) if isinstance(node.target, torch._ops.OpOverload) else None
+    return ROWS.get(name_of(node.target)) if isinstance(node.target, OpOverload) else None
 
 
 def where_of(node: Node) -> Where | None:
@@ -199,7 +200,7 @@ def _is_write(node: Node) -> bool:
 
 def is_mutable(node: Node) -> bool:
     """Whether an operator writes to an argument."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def _numbers_only(node: Node) -> bool:
@@ -213,7 +214,7 @@ def operand_numbers(gm: torch.fx.GraphModule) -> set[Node]:
     """
     sized: set[sympy.Symbol] = set()
     for node in gm.graph.nodes:
-        for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+        for value in pytree.tree_leaves(node.meta.get("val")):
             numbers = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else ()
             for n in numbers:
                 if isinstance(n, torch.SymInt):

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from inductor_backend.compat import is_known_backend, register_backend
+
 
 def pallas(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
     """The backend of ``torch.compile(model, backend="pallas", options={...})``.
@@ -49,7 +51,5 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> Any:
 
 def register() -> None:
     """Register the backend under the name "pallas" unless it is there already."""
-    from inductor_backend.names import known, remember
-
-    if not known("pallas"):
-        remember("pallas", pallas)
+    if not is_known_backend("pallas"):
+        register_backend("pallas", pallas)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from inductor_backend.compat import front_half
+from inductor_backend.compat import front_half, pytree
 from inductor_backend.compile import CompiledGraph
 from inductor_backend.fallback import Eager
 from inductor_backend.graph import name_of, where_of
@@ -112,7 +112,7 @@ def explain(model: Any, *args: Any, options: Any = None, **kwargs: Any) -> Repor
         return front_half(gm, inputs, inner)
 
     model = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
-    args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, _copied, (args, kwargs))
+    args, kwargs = pytree.tree_map_only(torch.Tensor, _copied, (args, kwargs))
     with torch.random.fork_rng(devices=[]):
         torch.compile(model, backend=backend)(*args, **kwargs)
     return Report(tuple(graphs))

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import torch
 from torch.fx import Node
 
-from inductor_backend.compat import Engine, collect, share_with_torch
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
+from inductor_backend.engine import Engine, collect, share_with_torch
 from inductor_backend.fallback import aten_call, emitted
 from inductor_backend.graph import Graph, Spec, flat, is_mutable, name_of, view_base
 from inductor_backend.ops import DTYPES

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from inductor_backend.compat import load_prims
 from inductor_backend.ops import (  # noqa: F401  (importing a family registers its rows)
     activations,
     attention,
@@ -22,6 +23,8 @@ from inductor_backend.ops import (  # noqa: F401  (importing a family registers 
     shape,
 )
 from inductor_backend.ops.table import DTYPES, ROWS, Out, Row, cast
+
+load_prims()
 
 
 def functions() -> SimpleNamespace:
