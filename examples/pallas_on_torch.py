@@ -1,4 +1,4 @@
-"""A Pallas kernel on torch tensors: with blocks and a grid, made by a factory, judged for a TPU before it is compiled."""
+"""Pallas kernels on torch tensors: with blocks and a grid, made by a factory, judged for a TPU that is not there."""
 
 from collections.abc import Callable
 

@@ -153,7 +153,12 @@ def train(model: Any, parameters: Any, loss_of: Any, data: Any, epochs: int, nam
 def progress(name: str, done: int, of: int, loss: float) -> None:
     """A line that rewrites itself on a terminal; a short line now and then elsewhere."""
     if sys.stderr.isatty():
-        print(f"\r{name}: epoch {done}/{of}, loss {loss:.4f} ", end="\n" if done == of else "", file=sys.stderr, flush=True)
+        print(
+            f"\r{name}: epoch {done}/{of}, loss {loss:.4f} ",
+            end="\n" if done == of else "",
+            file=sys.stderr,
+            flush=True,
+        )
     elif done in (1, of) or done % 10 == 0:
         print(f"{name}: epoch {done}/{of}, loss {loss:.4f}", file=sys.stderr, flush=True)
 
@@ -168,7 +173,9 @@ def prove_sharing() -> bool:
     back = bridge.to_torch(a)
     t[0] = 42.0
     shared = a.unsafe_buffer_pointer() == t.data_ptr() == back.data_ptr() and float(a[0]) == float(back[0]) == 42.0
-    print(f"  torch {t.data_ptr():#x} = jax {a.unsafe_buffer_pointer():#x} = torch again {back.data_ptr():#x}: {shared}")
+    print(
+        f"  torch {t.data_ptr():#x} = jax {a.unsafe_buffer_pointer():#x} = torch again {back.data_ptr():#x}: {shared}"
+    )
     return shared
 
 
@@ -229,8 +236,10 @@ def main(epochs: int = 25) -> dict[str, Any]:
     print("\nThe same memory on both sides, by address")
     shared = prove_sharing()
 
-    print("\nThe same kernels, compiled by the real compiler for a TPU v5e that is not there. The figures are read from its")
-    print("schedule; for memory-bound kernels they were not checked against a chip.")
+    print(
+        "\nThe same kernels, compiled by the real compiler for a TPU v5e that is not there. The figures are read from"
+    )
+    print("its schedule; for memory-bound kernels they were not checked against a chip.")
     try:
         verdicts = ask_the_tpu_compiler()
     except Diagnostic as problem:  # what the kernels do is in the verdicts; this is about the machine

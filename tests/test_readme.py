@@ -18,7 +18,9 @@ TEXTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md",
 def blocks(language: str) -> list:
     found = []
     for path in TEXTS:
-        for i, text in enumerate(re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)):
+        for i, text in enumerate(
+            re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+        ):
             found.append(pytest.param(text, id=f"{path.stem}-{i}"))
     return found
 

@@ -1,4 +1,4 @@
-"""The twenty shared kernels (``../shared/kernels``): unmodified Triton files, their own torch references, one process each.
+"""The twenty shared kernels (``../shared/kernels``): unmodified Triton files with torch references, a process each.
 
 The runner of that folder decides: right values are PASS; a diagnostic that names the construct and its marked line is
 DIAGNOSED. Anything else fails here.
