@@ -1,7 +1,7 @@
 """Triton kernels on the CPU: ours against eager torch, and against Triton's own interpreter.
 
 Two ratios, of one run. ``x eager``: our launch over the same maths in eager torch, at a realistic size, copies
-included, timed in turn. ``faster than interpreter``: the same kernel, unchanged, under ``TRITON_INTERPRET=1`` in a process of its
+included, timed in turn. ``x faster``: the same kernel, unchanged, under ``TRITON_INTERPRET=1`` in a process of its
 own, at a size that both finish. Every result is first held against float64. One thread; CPU time, or wall time under
 ``BENCH_CLOCK=wall``.
 """

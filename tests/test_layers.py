@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("bridge", "pallas_core", "frontend_triton_compat", "inductor_backend")
 FILES = [p for package in PACKAGES for p in sorted((ROOT / package).rglob("*.py"))]
 PRIVATE = re.compile(r"^(jax\._src|jaxlib|torch\._(?!dynamo\.(reset|config)\b)|triton\._)")
-#: Files that may reach private names beside the compat.py of each package; each says why in its first lines.
-ALSO_PRIVATE = {"pallas_core/offline/worker.py", "inductor_backend/names.py"}
+#: Files that may reach private names beside the compat.py of each package; it imports nothing of ours.
+ALSO_PRIVATE = {"pallas_core/offline/worker.py"}
 #: torch is imported in bridge, inductor_backend and where launches meet tensors.
 MEETS_TENSORS = {
     "pallas_core/handover.py",
