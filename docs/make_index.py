@@ -21,7 +21,7 @@ HEAD = """\
 
 Every error that a user can meet has a permanent code and name, the user's source line, the reason and a remedy. The
 page of a code has an example that fails and one that works; both run as tests. Print one: `torch-pallas explain
-TPB231`. A copy, a fallback or a cast is a note: a warning with a code; `bridge.diagnostics.strict()` makes notes errors.
+TPB231`. A copy, a fallback or a cast is a note: a warning with a code; `bridge.diagnostics.strict()` makes it an error.
 
 Written by `docs/make_index.py` from `bridge/diagnostics/registry.toml`; codes are never reused.
 """
