@@ -347,7 +347,7 @@ def _importable(path: Path) -> Iterator[str]:
             sys.meta_path.remove(finder)  # type: ignore[arg-type]
         sys.path[:] = paths
         for added in set(sys.modules) - modules:
-            if added == name or added.startswith(parts[0] + "."):
+            if added in (name, parts[0]) or added.startswith(parts[0] + "."):
                 del sys.modules[added]
 
 

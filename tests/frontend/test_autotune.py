@@ -1,0 +1,356 @@
+"""autotune chooses by measuring and leaves nothing behind; heuristics compute; hooks run when Triton runs them."""
+
+from __future__ import annotations
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import frontend_triton_compat as triton
+import frontend_triton_compat.language as tl
+from bridge.diagnostics import Diagnostic
+from frontend_triton_compat import testing
+from frontend_triton_compat.autotune import copy_arguments, is_tuning
+
+
+def accumulate(x, o, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + i, tl.load(o + i, mask=i < n) + tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def grid(meta):
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+CONFIGS = [triton.Config({"BLOCK": b}) for b in (32, 64, 128)]
+
+
+def tuned(**options):
+    options = {"configs": CONFIGS, "key": ["n"], **options}
+    return triton.autotune(**options)(triton.jit(accumulate))
+
+
+def slow_unless(block, timed=None):
+    """A do_bench that really runs, and then reports a time that makes one configuration the fastest."""
+
+    def bench(fn, quantiles):
+        fn()
+        seconds = next(times)
+        if timed is not None:
+            timed.append(seconds)
+        return [seconds] * len(quantiles)
+
+    times = iter([0.001 if c.kwargs["BLOCK"] == block else 1.0 for c in CONFIGS] * 10)
+    return bench
+
+
+def xo(n=200):
+    return torch.arange(float(n)), torch.full((n,), 5.0)
+
+
+def test_tuning_leaves_nothing_behind():
+    kernel = tuned()
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    assert torch.equal(o, x + 5)
+    kernel[grid](x, o, 200)
+    assert torch.equal(o, 2 * x + 5)
+    assert kernel.best_config in CONFIGS and len(kernel.cache) == 1
+
+
+@pytest.mark.parametrize("block", [32, 64, 128])
+def test_the_fastest_is_chosen(block):
+    kernel = tuned(do_bench=slow_unless(block))
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    assert kernel.best_config.kwargs == {"BLOCK": block}
+    assert torch.equal(o, x + 5)
+
+
+def test_our_own_clock_tells_slow_from_fast():
+    # The hook is part of what is measured, as in Triton.
+    configs = [
+        triton.Config({"BLOCK": b}, pre_hook=lambda args, b=b: time.sleep(0.05 * (b != 64))) for b in (32, 64, 128)
+    ]
+    kernel = tuned(configs=configs)
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
+    timings = {c.kwargs["BLOCK"]: t for c, t in kernel.configs_timings.items()}
+    assert timings[32] > 0.05 > timings[64] and timings[128] > 0.05
+
+
+def test_a_new_key_or_dtype_measures_anew_and_an_old_one_does_not():
+    timed: list = []
+    kernel = tuned(do_bench=slow_unless(64, timed))
+    for n, dtype, expected in [
+        (200, torch.float32, 3),
+        (200, torch.float32, 3),
+        (100, torch.float32, 6),
+        (200, torch.float64, 9),
+        (100, torch.float32, 9),
+    ]:
+        x = torch.arange(n, dtype=dtype)
+        kernel[grid](x, torch.zeros(n, dtype=dtype), n)
+        assert len(timed) == expected
+
+
+def test_key_by_keyword_and_by_position_is_one():
+    timed: list = []
+    kernel = tuned(do_bench=slow_unless(64, timed))
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    kernel[grid](o=o, n=200, x=x)
+    assert len(timed) == 3 and torch.equal(o, 2 * x + 5)
+
+
+def test_views_and_overlaps_are_kept_while_tuning():
+    kernel = tuned()
+    whole = torch.arange(400.0)
+    x, o = whole[:200], whole[100:300]  # overlapping: what is stored is read again by later programs
+    copies = copy_arguments({"x": x, "o": o, "n": 200})
+    copies["o"][0] = -1.0
+    assert copies["x"][100] == -1.0 and whole[100] == 100.0
+    before = whole.clone()
+    kernel[grid](before[300:], before[300:], 100)
+    assert torch.equal(before[300:], 2 * whole[300:])
+
+
+def test_reset_to_zero_is_for_tuning_as_in_triton():
+    kernel = tuned(reset_to_zero=["o"])
+    x, o = xo()
+    kernel[grid](x, o, 200)  # measured: zeroed once before the launch
+    assert torch.equal(o, x)
+    kernel[grid](x, o, 200)  # not measured
+    assert torch.equal(o, 2 * x)
+
+
+def test_hooks_see_copies_while_tuning_and_the_arguments_afterwards():
+    calls: list = []
+
+    def pre(args, reset_only=False):
+        calls.append(("pre", is_tuning(), reset_only, args["o"] is o, args["BLOCK"]))
+
+    def post(args, exception):
+        calls.append(("post", is_tuning(), exception, args["o"] is o, args["BLOCK"]))
+
+    kernel = tuned(pre_hook=pre, post_hook=post, do_bench=slow_unless(64))
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    assert [c for c in calls if c[0] == "pre" and c[2]] == [("pre", False, True, True, 64)]
+    inside = [c for c in calls if c[1]]
+    assert inside and not any(c[3] for c in inside)
+    assert {c[4] for c in inside} == {32, 64, 128}
+    count = len(calls)
+    kernel[grid](x, o, 200)
+    assert len(calls) == count
+
+
+def test_a_configurations_hook_runs_before_every_launch():
+    seen: list = []
+    configs = [triton.Config({"BLOCK": 64}, pre_hook=lambda args: seen.append((args["BLOCK"], args["n"])))]
+    kernel = tuned(configs=configs)
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    kernel[grid](x, o, n=200)
+    assert seen == [(64, 200), (64, 200)]
+
+
+def test_pruning():
+    asked: list = []
+
+    def early(configs, named, **kwargs):
+        asked.append((dict(named), kwargs))
+        return [c for c in configs if c.kwargs["BLOCK"] > 32]
+
+    kernel = tuned(prune_configs_by={"early_config_prune": early}, do_bench=slow_unless(32))
+    x, o = xo()
+    kernel[grid](x, o, n=200)
+    assert set(asked[0][0]) == {"x", "o"} and asked[0][1] == {"n": 200}
+    assert {c.kwargs["BLOCK"] for c in kernel.configs_timings} == {64, 128}
+
+
+@pytest.mark.parametrize("top_k", [1, 0.34])
+def test_performance_model(top_k):
+    def model(x, o, n, BLOCK, num_warps, **options):
+        return abs(BLOCK - 64)
+
+    kernel = tuned(prune_configs_by={"perf_model": model, "top_k": top_k})
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    assert [c.kwargs["BLOCK"] for c in kernel.configs_timings] == [64]
+
+
+def test_pruning_everything_is_refused():
+    kernel = tuned(prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: []})
+    x, o = xo()
+    with pytest.raises(Diagnostic, match="TPB250"):
+        kernel[grid](x, o, 200)
+    assert torch.equal(o, torch.full((200,), 5.0))
+
+
+def test_a_configuration_that_can_not_run_is_no_choice():
+    configs = [triton.Config({"BLOCK": 48}), triton.Config({"BLOCK": 64})]  # 48 is no power of two
+    kernel = tuned(configs=configs)
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    assert kernel.best_config.kwargs == {"BLOCK": 64} and torch.equal(o, x + 5)
+
+
+def test_when_none_can_run_the_first_says_why():
+    kernel = tuned(configs=[triton.Config({"BLOCK": 48}), triton.Config({"BLOCK": 24})])
+    x, o = xo()
+    with pytest.raises(Diagnostic) as caught:
+        kernel[grid](x, o, 200)
+    assert caught.value.slug == "block-shape" and caught.value.where.file == __file__
+    assert torch.equal(o, torch.full((200,), 5.0)) and not kernel.cache
+
+
+@pytest.mark.parametrize("call", [lambda k, x, o: k[grid](x, o, 200, BLOCK=64), lambda k, x, o: k[grid](x, o, 200, 64)])
+def test_a_tuned_constexpr_is_not_the_callers(call):
+    x, o = xo()
+    with pytest.raises(Diagnostic) as caught:
+        call(tuned(), x, o)
+    assert caught.value.code == "TPB250" and "'BLOCK'" in caught.value.what and caught.value.do
+    assert torch.equal(o, torch.full((200,), 5.0))
+
+
+@pytest.mark.parametrize("bad", ["too many", "missing", "unknown"])
+def test_bad_arguments_through_the_wrapper(bad):
+    x, o = xo()
+    launch = {
+        "too many": lambda k: k[(1,)](x, o, 200, 1, 2, 3),
+        "missing": lambda k: k[(1,)](x, o),
+        "unknown": lambda k: k[(1,)](x, o, 200, typo=1),
+    }[bad]
+    with pytest.raises(Diagnostic, match="TPB250"):
+        launch(tuned())
+    assert torch.equal(o, torch.full((200,), 5.0))
+
+
+def test_called_like_a_function():
+    with pytest.raises(Diagnostic, match="TPB213"):
+        tuned()(1, 2, 3)
+
+
+# -- heuristics, and both
+
+
+def test_heuristics_see_the_arguments_and_each_other():
+    kernel = triton.heuristics(
+        {"BLOCK": lambda args: triton.next_power_of_2(args["n"]), "EVEN": lambda args: args["n"] % args["BLOCK"] == 0}
+    )(triton.jit(even_or_not))
+    for n in (64, 50):
+        o = torch.zeros(1, dtype=torch.int32)
+        kernel[(1,)](o, n)
+        assert o.item() == (1 if n == 64 else 0)
+
+
+def even_or_not(o, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    tl.store(o, 1 if EVEN else 0)
+
+
+def ragged(x, o, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        tl.store(o + i, tl.load(x + i) * 2)
+    else:
+        tl.store(o + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+
+
+@pytest.mark.parametrize("outer", ["autotune", "heuristics"])
+@pytest.mark.parametrize("n", [256, 200])
+def test_both_in_either_order(outer, n):
+    tune = triton.autotune(configs=CONFIGS, key=["n"])
+    # Only a heuristic below autotune sees the tuned constexpr.
+    even = triton.heuristics({"EVEN": lambda a: a["n"] % (a["BLOCK"] if outer == "autotune" else 128) == 0})
+    kernel = tune(even(triton.jit(ragged))) if outer == "autotune" else even(tune(triton.jit(ragged)))
+    x, o = xo(n)
+    kernel[grid](x, o, n)
+    assert torch.equal(o, 2 * x)
+    assert kernel.base_fn is ragged and kernel.arg_names == ["x", "o", "n", "BLOCK", "EVEN"]
+
+
+# -- jax
+
+
+def test_jax_arrays():
+    kernel = tuned(do_bench=slow_unless(64))
+    new = kernel[grid](jnp.arange(200.0), jnp.full(200, 5.0), 200)
+    np.testing.assert_array_equal(new, np.arange(200) + 5)
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
+
+
+def test_inside_jax_jit_nothing_is_measured():
+    kernel = tuned()
+    f = jax.jit(lambda x: kernel[grid](x, jnp.zeros_like(x), 200))
+    np.testing.assert_array_equal(f(jnp.arange(200.0)), np.arange(200))
+    assert not kernel.cache
+
+
+# -- asking without launching
+
+
+def test_source_uses_the_choice_of_an_earlier_launch():
+    kernel = tuned(do_bench=slow_unless(128))
+    x, o = xo()
+    assert "pallas_call" in kernel[grid].source(x, o, 200)
+    kernel[grid](x, o, 200)
+    chosen = kernel[grid].source(x, o, 200)
+    assert chosen == triton.jit(accumulate)[(2,)].source(x, o, 200, BLOCK=128)
+
+
+# -- testing
+
+
+def test_do_bench_measures_milliseconds():
+    ms = testing.do_bench(lambda: time.sleep(0.004), warmup=1, rep=20)
+    assert 4 <= ms < 40
+    low, mid = testing.do_bench(lambda: time.sleep(0.002), warmup=1, rep=10, quantiles=[0.0, 0.5])
+    assert 2 <= low <= mid < 40
+    assert isinstance(testing.do_bench(lambda: None, rep=1, quantiles=[0.5]), float)
+    times = testing.do_bench(lambda: time.sleep(0.001), warmup=1, rep=5, return_mode="all")
+    assert len(times) >= 1 and all(t >= 1 for t in times)
+    least, most = (testing.do_bench(lambda: None, rep=1, return_mode=m) for m in ("min", "max"))
+    assert 0 <= least and 0 <= most
+
+
+def test_do_bench_drops_gradients():
+    w = torch.ones(3, requires_grad=True)
+    testing.do_bench(lambda: w.sum().backward(), warmup=0, rep=1, grad_to_none=[w])
+    assert torch.equal(w.grad, torch.ones(3))
+
+
+@pytest.mark.parametrize("options", [{"return_mode": "mode"}, {"quantiles": [0.5, 2]}])
+def test_do_bench_refuses(options):
+    with pytest.raises(Diagnostic, match="TPB003") as caught:
+        testing.do_bench(lambda: None, **options)
+    assert caught.value.where.file == __file__
+
+
+def test_assert_close():
+    testing.assert_close(torch.tensor([1.0, float("nan")]), [1.005, float("nan")])
+    testing.assert_close(torch.ones(2, dtype=torch.bfloat16), torch.ones(2), atol=0, rtol=lambda dtype: 1e-3)
+    with pytest.raises(AssertionError, match="here"):
+        testing.assert_close(torch.ones(2), torch.ones(2) * 1.1, err_msg="here")
+    with pytest.raises(AssertionError):
+        testing.assert_close(torch.ones(1), torch.zeros(1), atol=0.5)
+
+
+def test_perf_report_prints_and_returns_a_table(capsys, tmp_path):
+    bench = testing.Benchmark(["n"], [1, 20], "who", ["a", "b"], ["ours", "theirs"], "times", {"k": 2})
+    mark = testing.perf_report(bench)(lambda n, who, k: (n * k if who == "a" else float(n), 0, 0))
+    table = mark.run(print_data=True, return_df=True, save_path=str(tmp_path))
+    assert table == {"n": [1, 20], "ours": [2, 40], "theirs": [1.0, 20.0]}
+    assert capsys.readouterr().out.splitlines() == [
+        "times:",
+        " n  ours  theirs",
+        " 1     2       1",
+        "20    40      20",
+    ]
+    assert (tmp_path / "times.csv").read_text().splitlines()[0] == "n,ours,theirs"
+    assert mark.run() is None
