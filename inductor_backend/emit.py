@@ -22,7 +22,7 @@ from torch.fx import Node
 from inductor_backend.compat import PROMOTION, elementwise_dtypes
 from inductor_backend.graph import Graph, Segment, Spec, flat, name_of, row_of, where_of
 from inductor_backend.ops import DTYPES, Out, cast, functions
-from inductor_backend.ops.table import BOOL_OUT, KEEP, MATMUL
+from inductor_backend.ops.table import BOOL_OUT, KEEP, MATMUL, out_of_range
 
 #: Picks groups of lines for kernels.
 Chooser = Callable[[list["Line"], Graph], list[list["Line"]]]
@@ -43,6 +43,7 @@ class Source:
     text: str = ""
     lines: dict[int, Node] = field(default_factory=dict)
     kernels: list[str] = field(default_factory=list)
+    checks: list[Node] = field(default_factory=list)
 
 
 @dataclass
@@ -63,6 +64,7 @@ def namespace() -> dict[str, Any]:
         "jax": jax,
         "jnp": jnp,
         "Out": Out,
+        "out_of_range": out_of_range,
         "inf": math.inf,
         "nan": math.nan,
         "pallas": pallas,
@@ -135,6 +137,19 @@ class Emitter:
         if natural is not None and isinstance(spec, Spec) and spec.dtype != natural:
             text = f"cast({text}, {dtype_name(spec.dtype)})"
         return text
+
+    def range_checks(self, node: Node) -> list[str]:
+        """Expressions that are true when one of the node's indices is out of range."""
+        entry = row_of(node)
+        if node.target is operator.getitem or entry is None or entry.bounds is None:
+            return []
+        shape = self.plan.specs[node.args[0]].shape
+        kwargs = {k: v for k, v in node.kwargs.items() if not _placement(k)}
+        return [
+            f"out_of_range({self.argument(index)}, {shape[dim]}, {negative})"
+            for index, dim, negative in entry.bounds(*node.args, **kwargs)
+            if shape and isinstance(index, Node) and self.plan.specs[index].numel
+        ]
 
     def outs(self, spec: Any) -> str:
         """``Out(...)`` for one result, a list of them for several."""
@@ -263,6 +278,7 @@ def emit_segment(
     """
     emitter, source = Emitter(plan), Source(name)
     lines: list[Line] = []
+    checks: list[str] = []
     params = []
     for value in inputs:
         order, given = value.spec.order(), value.node.name
@@ -278,12 +294,17 @@ def emit_segment(
         emitter.note_flip(node)
         text = emitter.call(node)
         lines.append(Line(node.name, text, node, set(_identifiers(text))))
-    lines = _pruned(lines, {r.name for r in results})
+        for number, text in enumerate(emitter.range_checks(node)):
+            check = f"{node.name}_range{number}"
+            checks.append(check)
+            source.checks.append(node)
+            lines.append(Line(check, text, node, set(_identifiers(text))))
+    wanted = {r.name for r in results} | set(checks)
+    lines = _pruned(lines, wanted)
     known = {line.name for line in lines}
     for line in lines:
         line.reads &= known | set(params)
     regions = choose(lines, plan)
-    wanted = {r.name for r in results}
     head, body = _arrange(name, lines, regions, plan, wanted, source)
     text_lines = [t for block in head for t in [*block.split("\n"), ""]]
     text_lines.append(f"def {name}({', '.join(params)}):")
@@ -303,6 +324,8 @@ def emit_segment(
             text = f"jnp.transpose({text}, {list(order)})"
         text_lines.append(f"        {text},")
         source.lines[len(text_lines)] = node
+    if checks:
+        text_lines.append(f"        jnp.stack([{', '.join(checks)}]),")
     text_lines.append("    ]")
     source.text = "\n".join(text_lines) + "\n"
     return source

@@ -1,7 +1,7 @@
 """Compiling and running array functions on the CPU, on memory that torch owns.
 
-Input: a function and the shapes and dtypes of its arguments; tensors. Output: a callable from a list of arrays to a list
-of arrays; arrays over the tensors' memory. Law: a program runs in the calling thread and is done when the call returns.
+Input: a function and the shapes and dtypes of its arguments; tensors. Output: a callable from a list of arrays to a
+list of arrays; arrays over the tensors' memory. Law: a program runs in the calling thread and is done when the call returns.
 """
 
 from __future__ import annotations

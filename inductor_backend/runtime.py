@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import torch
 from torch.fx import Node
 
+from bridge.diagnostics import error
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
 from inductor_backend.engine import Engine, collect, share_with_torch
 from inductor_backend.fallback import aten_call, emitted
-from inductor_backend.graph import Graph, Spec, flat, is_mutable, name_of, view_base
+from inductor_backend.graph import Graph, Spec, flat, is_mutable, name_of, view_base, where_of
 from inductor_backend.ops import DTYPES
 
 _CACHE_LIMIT = 256
@@ -109,6 +110,30 @@ class Finish:
             narrow.copy_(t)
             return base
         return base.copy_(t)
+
+
+class RangeCheck:
+    """Refuses a call whose indices are out of range, as eager does, before anything is returned or written."""
+
+    def __init__(self, nodes: list[Node]):
+        self.nodes = nodes
+
+    def __call__(self, flags: torch.Tensor) -> None:
+        """Look at one flag per index operand.
+
+        Raises:
+            Diagnostic: index-out-of-range, at the user's line of the first that is.
+        """
+        if not flags.any():
+            return
+        node = self.nodes[int(flags.nonzero()[0])]
+        raise error(
+            "index-out-of-range",
+            f"an index of {name_of(node.target)} is out of range",
+            where=where_of(node),
+            why="an index tensor holds a number that is not a place in the dimension it indexes",
+            do="check the indices (labels, token ids) against the size: run the function uncompiled to see the number",
+        )
 
 
 _counter = 0
@@ -201,7 +226,11 @@ class Assembly:
         call = self.bind("segment", self.engine.compile(_fresh(fn), avals))
         names = [self.array(d) for d in operands]
         results = [f"j_{n.name}" for n in wanted]
-        self.lines.append(f"[{', '.join(results)}] = {call}([{', '.join(names)}])")
+        ranges = [f"ranges_{number}"] if source.checks else []
+        self.lines.append(f"[{', '.join(results + ranges)}] = {call}([{', '.join(names)}])")
+        if ranges:
+            check = self.bind("check", RangeCheck(source.checks))
+            self.lines.append(f"{check}(exp({ranges[0]}))")
         for n, name in zip(wanted, results):
             self.arrays[n] = name
 

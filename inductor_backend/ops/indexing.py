@@ -1,7 +1,7 @@
 """Gathers, scatters, sorting.
 
-Input: arrays and int64 indices. Output: arrays. Law: negative indices count from the end where torch says so; indices
-out of range are clamped for reads and dropped for writes (eager raises; a compiled graph has no way to).
+Input: arrays and int64 indices. Output: arrays. Law: negative indices count from the end where torch says so; the
+runner refuses indices out of range (`bounds`); until it has looked, they are clamped for reads and dropped for writes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from inductor_backend.ops.table import cast, row
 lax = jax.lax
 
 
-def _small(index):
-    """32-bit indices where they suffice: XLA's gather is faster with them, and the range check is the caller's."""
-    return index.astype(jnp.int32) if jnp.issubdtype(index.dtype, jnp.integer) else index
+#: Operators whose third argument indexes the dimension that the second names.
+_ALONG = lambda x, dim, index, *rest, **kw: [(index, dim, False)]
 
 
 def _wrapped(index, length):
     return jnp.where(index < 0, index + length, index)
 
 
-@row("aten.embedding.default")
+@row("aten.embedding.default", bounds=lambda w, i, *rest, **kw: [(i, 0, False)])
 def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
     """Rows of a table."""
     return weight.at[indices].get(mode="promise_in_bounds" if weight.shape[0] else "fill")
@@ -51,11 +50,16 @@ def _placed(indices, x):
     return tuple(placed)
 
 
+def _per_dimension(x, indices, *rest, **kw):
+    return [(i, axis, True) for axis, i in enumerate(indices) if i is not None]
+
+
 def _no_mask(x, indices, *rest, **kw):
     return all(i is None or i.dtype.is_signed for i in indices)
 
 
-@row("aten.index.Tensor", "aten._unsafe_index.Tensor", supports=_no_mask)
+@row("aten._unsafe_index.Tensor", supports=_no_mask)
+@row("aten.index.Tensor", supports=_no_mask, bounds=_per_dimension)
 def index(x, indices):
     """Advanced indexing by integer arrays."""
     return x.at[_placed(indices, x)].get(mode="clip")
@@ -67,7 +71,8 @@ def _index_put(x, indices, values, accumulate=False):
     return target.add(values, mode="drop") if accumulate else target.set(values, mode="drop")
 
 
-@row("aten.index_put.default", "aten._unsafe_index_put.default", supports=_no_mask)
+@row("aten._unsafe_index_put.default", supports=_no_mask)
+@row("aten.index_put.default", supports=_no_mask, bounds=_per_dimension)
 def index_put(x, indices, values, accumulate=False):
     """`x` with indexed elements replaced or added to."""
     return _index_put(x, indices, values, accumulate)
@@ -97,18 +102,16 @@ def _along(x, dim, index):
     return tuple(grids)
 
 
-@row("aten.gather.default")
+@row("aten.gather.default", bounds=lambda x, dim, i, **kw: [(i, dim, False)])
 def gather(x, dim, index, sparse_grad=False):
     """x[..., index, ...] along one dimension, element by element."""
     if x.ndim == 0 or index.ndim == 0:
         return jnp.broadcast_to(x.reshape(-1)[0], index.shape)
     dim %= x.ndim
-    if index.shape[dim] == 1 and x.shape[dim] <= 4096 and index.shape == (*x.shape[:dim], 1, *x.shape[dim + 1 :]):
-        pass
     return x.at[_along(x, dim, index)].get(mode="promise_in_bounds")
 
 
-@row("aten.index_select.default")
+@row("aten.index_select.default", bounds=lambda x, dim, i: [(i, dim, False)])
 def index_select(x, dim, index):
     """Slices of one dimension by an index vector."""
     if x.ndim == 0:
@@ -134,19 +137,19 @@ def _scatterable(x, dim, index, *rest, **kw):
     return x.dim() > 0 and index.dim() > 0
 
 
-@row("aten.scatter.src", supports=_scatterable)
+@row("aten.scatter.src", bounds=_ALONG, supports=_scatterable)
 def scatter_src(x, dim, index, src):
     """`x` with elements replaced; the last of several writers wins."""
     return _target(x, dim, index).set(_crop(src, index), mode="drop")
 
 
-@row("aten.scatter.value", supports=_scatterable)
+@row("aten.scatter.value", bounds=_ALONG, supports=_scatterable)
 def scatter_value(x, dim, index, value):
     """`x` with elements replaced by one value."""
     return _target(x, dim, index).set(cast(value, x.dtype), mode="drop")
 
 
-@row("aten.scatter_add.default", supports=_scatterable)
+@row("aten.scatter_add.default", bounds=_ALONG, supports=_scatterable)
 def scatter_add(x, dim, index, src):
     """`x` with elements added to."""
     return _target(x, dim, index).add(_crop(src, index), mode="drop")
@@ -181,20 +184,20 @@ def scatter_reduce(x, dim, index, src, reduce, include_self=True):
     return (total / count.astype(x.dtype)).astype(x.dtype)
 
 
-@row("aten.index_add.default", supports=lambda x, dim, index, src, alpha=1: x.dim() > 0)
+@row("aten.index_add.default", bounds=_ALONG, supports=lambda x, dim, index, src, alpha=1: x.dim() > 0)
 def index_add(x, dim, index, src, alpha=1):
     """`x` with slices added to."""
     where = (slice(None),) * (dim % x.ndim) + (index.reshape(-1),)
     return x.at[where].add(cast(src, x.dtype) * jnp.asarray(alpha, x.dtype), mode="drop")
 
 
-@row("aten.index_copy.default", supports=lambda x, dim, index, src: x.dim() > 0)
+@row("aten.index_copy.default", bounds=_ALONG, supports=lambda x, dim, index, src: x.dim() > 0)
 def index_copy(x, dim, index, src):
     """`x` with slices replaced."""
     return x.at[(slice(None),) * (dim % x.ndim) + (index.reshape(-1),)].set(src, mode="drop")
 
 
-@row("aten.index_fill.int_Scalar", supports=lambda x, dim, index, value: x.dim() > 0)
+@row("aten.index_fill.int_Scalar", bounds=_ALONG, supports=lambda x, dim, index, value: x.dim() > 0)
 def index_fill(x, dim, index, value):
     """`x` with slices filled."""
     where = (slice(None),) * (dim % x.ndim) + (index.reshape(-1),)

@@ -77,6 +77,8 @@ class Row:
         narrow_scalars: whether eager rounds Python numbers to bf16 or f16 before it computes in f32 (it depends on the
             operator).
         supports: refuses argument combinations that the function can't do; those run in ATen.
+        bounds: the index operands, each with the dimension of the first operand that it indexes and whether it may be
+            negative; the runner refuses a call whose indices are out of range, as eager does.
         notes: differences worth knowing.
     """
 
@@ -88,6 +90,7 @@ class Row:
     wants: frozenset[str]
     narrow_scalars: bool
     supports: Callable[..., bool] | None
+    bounds: Callable[..., list[tuple[Any, int, bool]]] | None
     notes: str
 
     @property
@@ -108,6 +111,7 @@ def row(
     result: str | None = None,
     narrow_scalars: bool = False,
     supports: Callable[..., bool] | None = None,
+    bounds: Callable[..., list[tuple[Any, int, bool]]] | None = None,
     notes: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register an array function as the meaning of one or more overloads.
@@ -123,7 +127,7 @@ def row(
         for name in names:
             if name in ROWS:
                 raise ValueError(f"{name} has two rows")
-            entry = Row(name, fn, kind, promote, result, wants, narrow_scalars, supports, notes)
+            entry = Row(name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, notes)
             if _IDENTS.setdefault(entry.ident, name) != name:
                 raise ValueError(f"{name} and {_IDENTS[entry.ident]} would share the name {entry.ident}")
             ROWS[name] = entry
@@ -148,6 +152,12 @@ def dims(dim: Any, rank: int) -> tuple[int, ...]:
         return tuple(range(rank))
     given = dim if isinstance(dim, (list, tuple)) else (dim,)
     return tuple(sorted({d % rank for d in given})) if rank else ()
+
+
+def out_of_range(index: Any, length: int, negative: bool) -> Any:
+    """Whether any index lies outside a dimension of `length`; `negative` ones may count from the end."""
+    low = -length if negative else 0
+    return jnp.any((index < low) | (index >= length))
 
 
 def cast(x: Any, dtype: Any) -> Any:

@@ -266,6 +266,31 @@ def test_nothing_is_written_when_a_fallback_raises():
     assert torch.equal(x, torch.zeros(3))
 
 
+# ------------------------------------------------------------------------------------------------- indices in range
+@pytest.mark.parametrize(
+    ("fn", "good", "bad"),
+    [
+        (lambda x, i: torch.nn.functional.embedding(i, x), [0, 4], [0, 5]),
+        (lambda x, i: x[i] * 2, [-5, 4], [-6, 4]),
+        (lambda x, i: x.gather(0, i[:, None]) + 1, [0, 4], [-1, 4]),
+        (lambda x, i: x.index_select(0, i) + 1, [0, 4], [5, 0]),
+        (lambda x, i: x.index_put((i,), x[:2] * 0), [1, -1], [1, 7]),
+        (lambda x, i: x.scatter_add(0, i[:, None], x[:2, :1]), [0, 3], [0, 9]),
+    ],
+)
+def test_indices_out_of_range_are_refused(fn, good, bad):
+    def write_too(x, i, log):
+        log.add_(1)
+        return fn(x, i)
+
+    x, log, compiled = torch.randn(5, 3), torch.zeros(1), compile_(write_too)
+    same(compiled(x, torch.tensor(good), log), fn(x, torch.tensor(good)))
+    with pytest.raises(BackendError, match="TPB406") as caught:
+        compiled(x, torch.tensor(bad), log)
+    assert caught.value.where.file == __file__
+    assert log.item() == 1
+
+
 # -------------------------------------------------------------------------------------------------------- options
 @pytest.mark.parametrize(
     ("options", "slug"),
