@@ -9,9 +9,10 @@ import importlib
 from typing import Any
 
 from frontend_triton_compat import language
-from frontend_triton_compat.autotune import Autotuner, Config, Heuristics, autotune, heuristics, retarget
+from frontend_triton_compat.autotune import Autotuner, Config, Heuristics, autotune, heuristics
 from frontend_triton_compat.language.constexpr import constexpr_function
 from frontend_triton_compat.launch import JITFunction, jit
+from frontend_triton_compat.retarget import retarget
 from frontend_triton_compat.runtime import (
     CompilationError,
     InterpreterError,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from frontend_triton_compat.affine import Form, Opaque, Var
+from frontend_triton_compat.forms import Form, Opaque, Var
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,11 @@ class Signature:
 def _is_constexpr(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return annotation.split(".")[-1].strip("'\" ") == "constexpr"
-    return annotation is constexpr or isinstance(annotation, constexpr) or getattr(annotation, "__name__", "") == "constexpr"
+    return (
+        annotation is constexpr
+        or isinstance(annotation, constexpr)
+        or getattr(annotation, "__name__", "") == "constexpr"
+    )
 
 
 def _hashable(value: Any) -> Any:
@@ -304,8 +308,8 @@ def memory_of(name: str, array: Any, exact: bool) -> Memory:
     """What a pointer argument points at; far ends of a large storage are left out of it unless `exact`."""
     if isinstance(array, torch.Tensor):
         strides, shape = array.stride(), tuple(array.shape)
-        before = array.storage_offset()
-        after = array.untyped_storage().nbytes() // max(1, array.element_size()) - before
+        before = int(array.storage_offset())
+        after = int(array.untyped_storage().nbytes()) // max(1, array.element_size()) - before
         if not exact:
             span = 1 + sum(s * (n - 1) for s, n in zip(strides, shape) if n)
             slack = 2 * max((s for s, n in zip(strides, shape) if n > 1), default=1)

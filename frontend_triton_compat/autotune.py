@@ -10,24 +10,18 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import inspect
-import statistics
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import torch
 
-from bridge import compat
 from bridge.diagnostics import Diagnostic, error
-from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.launch import JITFunction
+from frontend_triton_compat.measure import copy_arguments, first, in_key, median_time
 
 _tuning: contextvars.ContextVar[bool] = contextvars.ContextVar("tuning", default=False)
-#: A configuration is measured so often, or for so long in seconds, whichever comes first.
-_RUNS, _SECONDS = 7, 0.25
 
 
 def is_tuning() -> bool:
@@ -220,7 +214,7 @@ class Autotuner(_Wrapper):
 
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         named = self._named(args, kwargs)
-        values = tuple(_in_key(named[k]) for k in self.keys if k in named)
+        values = tuple(in_key(named[k]) for k in self.keys if k in named)
         return (values, tuple(str(v.dtype) for k, v in named.items() if k in self.arg_names and hasattr(v, "dtype")))
 
     def _refuse_conflicts(self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -247,7 +241,7 @@ class Autotuner(_Wrapper):
             _tuning.reset(token)
         self.configs_timings = dict(zip(configs, timings))
         fastest = min(range(len(configs)), key=lambda i: timings[i])
-        if _first(timings[fastest]) == float("inf"):
+        if first(timings[fastest]) == float("inf"):
             return configs[0]  # none runs: launching the first says why
         self.cache[self._key(args, kwargs)] = configs[fastest]
         return configs[fastest]
@@ -307,56 +301,9 @@ class Autotuner(_Wrapper):
             once()  # compiles
             if self._bench is not None:
                 return self._bench(once, quantiles=(0.5, 0.2, 0.8))
-            return _median_time(once)
+            return median_time(once)
         except Diagnostic:
             return float("inf")  # a configuration that can't run here is not a choice
-
-
-def _first(timing: Any) -> float:
-    return timing[0] if isinstance(timing, Sequence) else timing
-
-
-def _median_time(once: Callable[[], None]) -> float:
-    times: list[float] = []
-    begin = time.perf_counter()
-    while len(times) < _RUNS and (len(times) < 2 or time.perf_counter() - begin < _SECONDS):
-        start = time.perf_counter()
-        once()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def _in_key(value: Any) -> Any:
-    value = unwrap(value)
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return (str(value.dtype), tuple(value.shape))
-    try:
-        hash(value)
-    except TypeError:
-        return repr(value)
-    return value
-
-
-def copy_arguments(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments with memory of their own: what shared memory before shares the copy of it."""
-    storages: dict[int, torch.UntypedStorage] = {}
-
-    def copy(value: Any) -> Any:
-        if isinstance(value, tuple | list):
-            return type(value)(copy(v) for v in value) if type(value) in (tuple, list) else value
-        base = getattr(value, "base", None)
-        if isinstance(base, torch.Tensor) and not isinstance(value, torch.Tensor):
-            return type(value)(copy(base), value.dtype)
-        if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or not compat.has_storage(value):
-            return value  # the launch refuses it with a reason
-        storage = value.untyped_storage()
-        twin = storages.get(storage.data_ptr())
-        if twin is None:
-            twin = storages[storage.data_ptr()] = storage.clone()
-        made = torch.empty(0, dtype=value.dtype)
-        return made.set_(twin, value.storage_offset(), value.shape, value.stride())
-
-    return {name: copy(value) for name, value in named.items()}
 
 
 class Heuristics(_Wrapper):
@@ -419,39 +366,3 @@ def autotune(
 def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
     """Decorator: compute constexprs from the arguments at every launch."""
     return lambda fn: Heuristics(fn, values)
-
-
-def retarget(kernel: Any) -> Any:
-    """A kernel of the genuine ``triton`` package as one of ours.
-
-    Args:
-        kernel: a ``JITFunction``, ``InterpretedFunction``, ``Autotuner`` or ``Heuristics``, or one of ours already.
-
-    Raises:
-        Diagnostic: it is none of these.
-    """
-    if isinstance(kernel, JITFunction | _Wrapper):
-        return kernel
-    kind = type(kernel).__name__
-    inner = getattr(kernel, "fn", None)
-    if kind in ("JITFunction", "InterpretedFunction") and inspect.isfunction(inner):
-        return JITFunction(inner)
-    if kind == "Autotuner" and inner is not None:
-        configs = [Config(c.kwargs, c.num_warps, c.num_stages, c.num_ctas, pre_hook=c.pre_hook) for c in kernel.configs]
-        prune = {
-            "early_config_prune": getattr(kernel, "early_config_prune", None),
-            "perf_model": getattr(kernel, "perf_model", None),
-            "top_k": getattr(kernel, "configs_top_k", None),
-        }
-        pre = kernel.pre_hook if getattr(kernel, "user_defined_pre_hook", False) else None
-        post = kernel.post_hook if getattr(kernel, "user_defined_post_hook", False) else None
-        zero = getattr(kernel, "reset_to_zero", None)
-        return Autotuner(retarget(inner), configs, kernel.keys, prune, zero, pre, post)
-    if kind == "Heuristics" and inner is not None:
-        return Heuristics(retarget(inner), kernel.values)
-    raise error(
-        "bad-argument",
-        f"retarget() was given a {kind}",
-        why="it takes a kernel made by triton.jit, triton.autotune or triton.heuristics",
-        do="decorate the function with @triton.jit and pass the result",
-    )

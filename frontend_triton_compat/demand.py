@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from frontend_triton_compat.affine import Affine, Form, Loop, Opaque
+from frontend_triton_compat.affine import Affine, Loop
 from frontend_triton_compat.dims import Dims
+from frontend_triton_compat.forms import Form, Opaque
 from frontend_triton_compat.ir import Block, Kernel, Op, Value
 
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
@@ -73,14 +74,14 @@ class Walker:
         self.conditions: dict[Op, tuple[Conjunct, ...]] = {}
         self.path: dict[Op, tuple[Op, ...]] = {}
         self.order: dict[Op, int] = {}
-        self._carried: dict[Value, tuple[Op, int]] = {}
+        self.carried: dict[Value, tuple[Op, int]] = {}
         self._results: dict[Value, tuple[Op, int]] = {}
         self._work: list[Value] = []
         self._collect(kernel.body, (), ())
         for op in self.order:
             if op.kind in ("store", "atomic", "assert_", "print_"):
                 self._effect(op)
-        self._drain()
+        self.drain()
 
     def _collect(self, block: Block, conditions: tuple[Conjunct, ...], path: tuple[Op, ...]) -> None:
         for op in block.ops:
@@ -92,12 +93,12 @@ class Walker:
             if op.kind == "for":
                 inner = conditions + self._loop_condition(self.affine.loops[op])
                 for i, arg in enumerate(op.regions[0].args[1:]):
-                    self._carried[arg] = (op, i)
+                    self.carried[arg] = (op, i)
                 self._collect(op.regions[0], inner, (*path, op))
             elif op.kind == "while":
                 for region in op.regions:
                     for i, arg in enumerate(region.args):
-                        self._carried[arg] = (op, i)
+                        self.carried[arg] = (op, i)
                     running = (Conjunct(loop=op),) if region is op.regions[1] else ()
                     self._collect(region, conditions + running, (*path, op))
             elif op.kind == "if":
@@ -159,9 +160,7 @@ class Walker:
         if not closed(gap):
             return None
         one = Form(1)
-        return [
-            Conjunct(form={"lt": gap, "le": gap - one, "gt": gap.scale(-1), "ge": gap.scale(-1) - one}[fn])
-        ]
+        return [Conjunct(form={"lt": gap, "le": gap - one, "gt": gap.scale(-1), "ge": gap.scale(-1) - one}[fn])]
 
     # -- liveness
 
@@ -176,7 +175,8 @@ class Walker:
         for opaque in form.opaques:
             self.need(opaque.value)
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Follow what was marked until nothing new is live."""
         while self._work:
             self._expand(self._work.pop())
 
@@ -236,8 +236,8 @@ class Walker:
             self.out.indexed.add(value)
             self.out.roots.append(form)
             return
-        if value in self._carried:
-            op, i = self._carried[value]
+        if value in self.carried:
+            op, i = self.carried[value]
             self._need_loop(op)
             first = 3 if op.kind == "for" else 0
             self.need(op.operands[first + i])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+
 import pallas_core as pc
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error, note

@@ -111,8 +111,8 @@ def assert_close(x: Any, y: Any, atol: Any = None, rtol: Any = None, err_msg: st
         AssertionError: they differ.
     """
     kind = x.dtype if isinstance(x, torch.Tensor) else None
-    absolute = 1e-2 if atol is None else atol(kind) if callable(atol) else atol
-    relative = 0.0 if rtol is None else rtol(kind) if callable(rtol) else rtol
+    absolute: Any = 1e-2 if atol is None else atol(kind) if callable(atol) else atol
+    relative: Any = 0.0 if rtol is None else rtol(kind) if callable(rtol) else rtol
     np.testing.assert_allclose(
         _as_numpy(x), _as_numpy(y), rtol=relative, atol=absolute, equal_nan=True, err_msg=err_msg
     )

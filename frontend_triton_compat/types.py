@@ -177,6 +177,16 @@ class pointer_type:
     const: bool = field(default=False, compare=False)
 
     @property
+    def kind(self) -> str:
+        """``int``: as data, a pointer is its offset from the argument it points into."""
+        return "int"
+
+    @property
+    def numpy_name(self) -> str:
+        """``int64``: see `kind`."""
+        return "int64"
+
+    @property
     def scalar(self) -> pointer_type:
         """The pointer type itself."""
         return self

@@ -9,14 +9,12 @@ run only when some kernel has no launch otherwise; what the run raises does not 
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib
 import importlib.util
 import inspect
-import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,12 +23,11 @@ from typing import Any
 import torch
 
 import frontend_triton_compat as triton
-from bridge.diagnostics import Diagnostic, Where, error
+from bridge.diagnostics import Diagnostic, Where
 from frontend_triton_compat import JITFunction, KernelInterface
 from frontend_triton_compat import record as records
 from frontend_triton_compat.cli.files import Usage
-
-_FORM = "{name}(x=f32[4096], n=4096, BLOCK=256, grid=(16,))"
+from frontend_triton_compat.cli.imports import import_refused, importable, kernels_in_text, no_launch, quiet
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ def subjects_of(
     inline = {id(r): r for r in given if not r["file"]}
     out, known = {}, set()
     for path in files:
-        with _importable(path) as name:
+        with importable(path) as name:
             found, names, used = _subjects(path, name, given, only, run)
         known |= names
         for one in used:
@@ -171,7 +168,10 @@ def _subjects(
         with quiet():
             module = importlib.import_module(module_name)
     except (Exception, SystemExit) as problem:  # the file's own; told as a row for each of its kernels
-        return _unimportable(path, problem, only)
+        refused, line = import_refused(path, problem)
+        names = kernels_in_text(path)
+        found = [n for n in names if not only or n[0] in only] or [(path.stem, line)]
+        return [Subject(n, str(path), at, problem=refused) for n, at in found], {n for n, _ in names}, set()
     kernels = {_innermost(k).fn.__name__: k for k in vars(module).values() if _is_kernel_of(k, path)}
     aliases = {name: k for name, k in vars(module).items() if _is_kernel_of(k, path)}
     launches: list[tuple[Any, Mapping[str, Any]]] = []
@@ -219,7 +219,7 @@ def _subjects(
     for inner in {id(i): i for i in missing}.values():
         if id(inner) not in covered and inner.fn.__name__ not in passed:
             line = inner.where.line if inner.where else 0
-            problem = _no_launch(inner, recorded_run is not None, run, stopped)
+            problem = no_launch(inner, recorded_run is not None, run, stopped)
             subjects.append(Subject(inner.fn.__name__, str(path), line, inner, problem=problem))
     every = set(kernels) | set(aliases) | {s.name for s in subjects}
     return sorted(subjects, key=lambda s: s.line), every, used
@@ -313,114 +313,3 @@ def _run(entry: Callable[[], Any], path: Path) -> tuple[list[records.Launch], Ba
             return records.run_recorded(entry)
     finally:
         sys.argv = argv
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """What the file prints is not part of the table."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        yield
-
-
-@contextlib.contextmanager
-def _importable(path: Path) -> Iterator[str]:
-    """The name that a file can be imported under: with its packages, so that relative imports work."""
-    folder, parts = path.resolve().parent, [path.stem]
-    while (folder / "__init__.py").exists():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    if parts[-1] == "__init__":
-        parts.pop()
-    name, paths, modules = ".".join(parts), list(sys.path), set(sys.modules)
-    if len(parts) == 1:  # a plain file may have any name, also that of a module that is there
-        name = f"torch_pallas_checked_{abs(hash(str(path.resolve())))}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-    sys.path.insert(0, str(folder))
-    finder = _FileFinder(name, path)
-    if len(parts) == 1:
-        sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
-    try:
-        yield name
-    finally:
-        if finder in sys.meta_path:
-            sys.meta_path.remove(finder)  # type: ignore[arg-type]
-        sys.path[:] = paths
-        for added in set(sys.modules) - modules:
-            if added in (name, parts[0]) or added.startswith(parts[0] + "."):
-                del sys.modules[added]
-
-
-class _FileFinder:
-    """Import hook for one file under one name."""
-
-    def __init__(self, name: str, path: Path):
-        self._name, self._path = name, path
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The file's spec under its name, and None for any other."""
-        return importlib.util.spec_from_file_location(name, self._path) if name == self._name else None
-
-
-# -- why there is no launch
-
-
-def _no_launch(kernel: JITFunction, has_entry: bool, run: bool, stopped: BaseException | None) -> Diagnostic:
-    name = kernel.fn.__name__
-    if stopped is not None:
-        head = str(stopped).splitlines()[0] if str(stopped) else ""
-        why = f"the run that was to show one stopped before it: {type(stopped).__name__}: {head}"
-    elif has_entry:
-        why = "the file's run() or main() did not launch it"
-    elif not run:
-        why = "the file was not run"
-    else:
-        why = "the file has neither a CHECK list nor a run(triton, tl, torch, device) or main() to run"
-    return error(
-        "no-launch-known",
-        f"no launch of {name} is known",
-        where=kernel.where,
-        why=f"shapes, dtypes and constexprs decide what a kernel becomes on a target; {why}",
-        do=(
-            f'give one: --args "{_spec_for(kernel)}"',
-            "record one: torch-pallas record script.py -o args.json, then --args args.json",
-            f'write it into the file: CHECK = ["{_FORM.format(name=name)}"]',
-        ),
-    )
-
-
-def _spec_for(kernel: JITFunction) -> str:
-    parts = [f"{name}={'128' if name in kernel._signature.constexprs else '...'}" for name in kernel.arg_names]
-    return f"{kernel.fn.__name__}({', '.join(parts)}, grid=(...,))"
-
-
-def _unimportable(path: Path, problem: BaseException, only: Sequence[str]) -> tuple[list[Subject], set[str], set[int]]:
-    place, trace = None, problem.__traceback__
-    while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename).resolve() == path.resolve():
-            place = Where(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-        trace = trace.tb_next
-    if isinstance(problem, SyntaxError) and problem.filename and Path(problem.filename).resolve() == path.resolve():
-        place = Where(problem.filename, problem.lineno or 1, problem.offset or 0)
-    refused = (
-        problem
-        if isinstance(problem, Diagnostic)
-        else error(
-            "file-not-run",
-            f"{path.name} can't be imported: {type(problem).__name__}: {problem}",
-            where=place,
-            why="a kernel is found by importing its file",
-            do=f"make `python -c 'import {path.stem}'` work in its folder, with `import triton` first",
-        )
-    )
-    try:
-        tree = ast.parse(path.read_text())
-    except (SyntaxError, UnicodeDecodeError):
-        tree = ast.Module(body=[], type_ignores=[])
-    names = [
-        (node.name, node.lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in node.decorator_list)
-    ]
-    rows = [n for n in names if not only or n[0] in only] or [(path.stem, place.line if place else 0)]
-    return [Subject(name, str(path), line, problem=refused) for name, line in rows], {n for n, _ in names}, set()

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridge.diagnostics import error
-from frontend_triton_compat.affine import Var
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.refusals import untiled
+from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import walk
 from frontend_triton_compat.schedule import Fold, Schedule
 

@@ -13,65 +13,14 @@ from dataclasses import dataclass
 
 from bridge.diagnostics import Diagnostic
 from frontend_triton_compat.access import Slice, View, Window
-from frontend_triton_compat.affine import Form, Var
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.expr import Expr, align, shape_of, union
+from frontend_triton_compat.emit.module import Module, Operand, Result
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import atomic_refused
+from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
-
-@dataclass(frozen=True)
-class Operand:
-    """An array that the entry takes.
-
-    Attributes:
-        param: the kernel's parameter.
-        shape: its shape as handed over.
-        start: first element, counted from the pointer.
-        scalar: whether it is a run-time scalar instead, handed over as an array of shape (1,).
-    """
-
-    param: str
-    shape: tuple[int, ...]
-    start: int = 0
-    scalar: bool = False
-
-
-@dataclass(frozen=True)
-class Result:
-    """An array that the entry returns: a stored argument's new contents.
-
-    Attributes:
-        param: the kernel's parameter.
-        shape: its shape.
-        start: first element, counted from the pointer.
-        strides: elements between neighbours in the argument's memory.
-        box: per dimension, the range of indices that any program may have written.
-    """
-
-    param: str
-    shape: tuple[int, ...]
-    start: int
-    strides: tuple[int, ...]
-    box: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class Module:
-    """Emitted source and its interface.
-
-    Attributes:
-        source: the module's text.
-        entry: name of the function to call with the operands; it returns a tuple of the results.
-        operands: what it takes, in order.
-        results: what it returns, in order.
-    """
-
-    source: str
-    entry: str
-    operands: tuple[Operand, ...]
-    results: tuple[Result, ...]
 
 
 class CpuEmitter(Emitter):
@@ -87,6 +36,7 @@ class CpuEmitter(Emitter):
             if access.op.kind != "load":
                 self.first_store[access.param] = min(access.order, self.first_store.get(access.param, access.order))
         self.scalars: dict[str, None] = {}
+        self.covered: set[str] = set()  # parameters that some store writes whole
 
     # -- refs
 
@@ -135,7 +85,11 @@ class CpuEmitter(Emitter):
                 return _DimIndex(f"pl.ds({start}, {n})", (var,), None)
             lo = piece.start if step > 0 else piece.start + step * (n - 1)
             last = lo + abs(step) * (n - 1)
-            text = ":" if (lo, n, abs(step)) == (0, size, 1) else f"{lo or ''}:{last + 1}" + (f":{abs(step)}" if abs(step) != 1 else "")
+            text = (
+                ":"
+                if (lo, n, abs(step)) == (0, size, 1)
+                else f"{lo or ''}:{last + 1}" + (f":{abs(step)}" if abs(step) != 1 else "")
+            )
             return _DimIndex(text, (var,), None, flip=step < 0)
         ratios = []
         for outer, inner in zip(order, order[1:]):
@@ -166,7 +120,14 @@ class CpuEmitter(Emitter):
             if index is None:
                 return None
             out.append(index)
-        if out and out[0].rows is not None and any("pl.ds" in d.text or not d.text.strip("0123456789:").isspace() and d.text.strip("0123456789:") for d in out[1:]):
+        if (
+            out
+            and out[0].rows is not None
+            and any(
+                "pl.ds" in d.text or not d.text.strip("0123456789:").isspace() and d.text.strip("0123456789:")
+                for d in out[1:]
+            )
+        ):
             return None
         return out
 
@@ -202,7 +163,9 @@ class CpuEmitter(Emitter):
             code = f"{code}.reshape({', '.join(sizes)})"
             crops = [n for d in kept for n in (d.split or (self.extent(d.vars[0]),))]
             if any(n != self.extent(v) for n, v in zip(crops, dims)):
-                code += f"[{', '.join(f':{self.extent(v)}' if n != self.extent(v) else ':' for n, v in zip(crops, dims))}]"
+                code += (
+                    f"[{', '.join(f':{self.extent(v)}' if n != self.extent(v) else ':' for n, v in zip(crops, dims))}]"
+                )
         return Expr(code, dims)
 
     def _read_rows(self, ref: str, indices: list[_DimIndex]) -> Expr:
@@ -243,6 +206,8 @@ class CpuEmitter(Emitter):
         if awkward or indices is None:
             self._scatter(access, value, mask, view)
             return
+        if mask is None and self._covers(access, indices, view):
+            self.covered.add(param)
         parts = [d.text for d in indices]
         place = f"{param}_out[...]" if all(p == ":" for p in parts) else f"{param}_out[{', '.join(parts)}]"
         sizes = [math.prod(self.extent(v) for v in d.vars) for d in indices if d.vars]
@@ -254,16 +219,28 @@ class CpuEmitter(Emitter):
         if value.dims == target and value.literal is None:
             code = value.code
         elif value.literal is not None and not value.dims:
-            code = f"jnp.full({_shape(sizes)}, {value.code}, jnp.{element.numpy_name})" if sizes else f"jnp.{element.numpy_name}({value.code})"
+            code = (
+                f"jnp.full({_shape(sizes)}, {value.code}, jnp.{element.numpy_name})"
+                if sizes
+                else f"jnp.{element.numpy_name}({value.code})"
+            )
             merged = False
         elif set(value.vars) == set(target):
             code = align(value, target)
             if len(value.dims) != len(target) and value.vars == target and code == value.code:
                 code = self._plain(value).code
         else:
-            code = f"jnp.broadcast_to({align(value, target)}, {shape_of(target, self.extent)})" if target else self._plain(value).code
+            code = (
+                f"jnp.broadcast_to({align(value, target)}, {shape_of(target, self.extent)})"
+                if target
+                else self._plain(value).code
+            )
         if merged:
-            code = f"{code}.reshape({_shape(sizes)})" if code.isidentifier() or code.endswith(")") else f"({code}).reshape({_shape(sizes)})"
+            code = (
+                f"{code}.reshape({_shape(sizes)})"
+                if code.isidentifier() or code.endswith(")")
+                else f"({code}).reshape({_shape(sizes)})"
+            )
         self.put(f"{place} = {code}", op)
 
     def _scatter(self, access: Access, value: Expr, mask: Expr | None, view: View) -> None:
@@ -285,7 +262,11 @@ class CpuEmitter(Emitter):
         else:
             where = Expr(f"jnp.where({inside}, {offsets.code}, {view.size})", offsets.dims)
         if value.literal is None:
-            stored = f"jnp.broadcast_to({align(value, named)}, {shape_of(named, self.extent)})" if named else self._plain(value).code
+            stored = (
+                f"jnp.broadcast_to({align(value, named)}, {shape_of(named, self.extent)})"
+                if named
+                else self._plain(value).code
+            )
         else:
             stored = value.code
         index = f"jnp.broadcast_to({align(where, named)}, {shape_of(named, self.extent)})" if named else where.code
@@ -308,7 +289,7 @@ class CpuEmitter(Emitter):
         for op in body.ops:
             if op.kind != "arg":
                 self.op(op)
-        aliased = [p for p in plan.written if p in self.read_params or not self._covered(p)]
+        aliased = [p for p in plan.written if p in self.read_params or p not in self.covered]
         arrays = [p for p in plan.memories if p in self.read_params or p in aliased]
         scalars = list(self.scalars)
         name = plan.kernel.name
@@ -342,9 +323,15 @@ class CpuEmitter(Emitter):
                 room = tuple((0, w - n) for w, n in zip(view.widths, view.shape))
                 text.append(f"    {p} = jnp.pad({p}, {room})  # room for masked blocks that run over the end")
         operands += [Operand(s, (1,), scalar=True) for s in scalars]
-        shapes = [f"jax.ShapeDtypeStruct({_shape(list(plan.views[p].widths))}, jnp.{self._element(p)})" for p in plan.written]
+        shapes = [
+            f"jax.ShapeDtypeStruct({_shape(list(plan.views[p].widths))}, jnp.{self._element(p)})" for p in plan.written
+        ]
         alias = {arrays.index(p): plan.written.index(p) for p in aliased}
-        call = ["    results = pl.pallas_call(", f"        {name}_kernel,", f"        out_shape=({', '.join(shapes)},),"]
+        call = [
+            "    results = pl.pallas_call(",
+            f"        {name}_kernel,",
+            f"        out_shape=({', '.join(shapes)},),",
+        ]
         if alias:
             call.append(f"        input_output_aliases={alias},")
         call += ["        interpret=True,", f"    )({', '.join([*arrays, *scalars])})"]
@@ -368,20 +355,11 @@ class CpuEmitter(Emitter):
         access = next(a for a in self.plan.accesses.values() if a.param == param)
         return access.op.operands[0].type.element.element_ty.numpy_name  # type: ignore[union-attr]
 
-    def _covered(self, param: str) -> bool:
-        """Whether one unconditional store writes the whole view."""
-        view = self.plan.views[param]
-        for access in self.plan.accesses.values():
-            if access.param != param or access.op.kind != "store" or self.mask(access.mask) is not None and self.mask(access.mask).code != "True":  # type: ignore[union-attr]
-                continue
-            if any(o.kind == "while" or (o.kind == "for" and o not in self.plan.folds) for o in access.path):
-                continue
-            window = self.plan.windows[access.op]
-            indices = self._indices(window, view) if window is not None else None
-            if indices is not None and all(d.text == ":" or (d.text == "0" and n == 1) for d, n in zip(indices, view.widths)):
-                if all(d.split is None or d.split == tuple(self.extent(v) for v in d.vars) for d in indices):
-                    return True
-        return False
+    def _covers(self, access: Access, indices: list[_DimIndex], view: View) -> bool:
+        """Whether an unconditional store writes the whole view."""
+        if any(o.kind == "while" or (o.kind == "for" and o not in self.plan.folds) for o in access.path):
+            return False
+        return all(d.text == ":" or (d.text == "0" and n == 1) for d, n in zip(indices, view.widths))
 
     def _box(self, param: str) -> tuple[tuple[int, int], ...]:
         view = self.plan.views[param]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frontend_triton_compat.affine import Var
+from frontend_triton_compat.forms import Var
 
 _ATOM = re.compile(r"^-?[\w.]+$|^[\w.]+\([^()]*\)$|^[\w.]+\[[^\[\]]*\]$")
 
@@ -134,3 +134,24 @@ def shape_of(dims: Sequence[Var | None], extent: Any) -> str:
     """A shape tuple as source."""
     sizes = ["1" if d is None else str(extent(d)) for d in dims]
     return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
+
+
+def tight(code: str) -> str:
+    """The text, in parentheses unless it binds tightly."""
+    return Expr(code).operand
+
+
+def tuple_of(parts: list[str]) -> str:
+    """A tuple display as source."""
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def is_call(code: str) -> bool:
+    """Whether an operand stands alone between commas in a row's code, so that it needs no parentheses."""
+    return "({0}," in code and code.count("{0}") == 1
+
+
+def chosen(code: str) -> str:
+    """``(a if True else b)`` is ``a``: rows may have a branch on an attribute."""
+    match = re.fullmatch(r"\((.*) if (True|False) else (.*)\)", code)
+    return code if match is None else match[1] if match[2] == "True" else match[3]

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.access import Slice
-from frontend_triton_compat.affine import Var
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.blocks import Blocks, choose
-from frontend_triton_compat.emit.cpu import Module, Operand, Result
 from frontend_triton_compat.emit.expr import Expr, align, shape_of, union
+from frontend_triton_compat.emit.module import Module, Operand, Result
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import atomic_refused, untiled
+from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Fold, Schedule
 from frontend_triton_compat.types import dtype
@@ -151,7 +151,9 @@ class TpuEmitter(Emitter):
                     do="keep the stored value in a variable and use that",
                 )
         spec, dims = self._spec(access, "")
-        found = next((s for s in self.inputs if (s.param, s.block, s.index) == (spec.param, spec.block, spec.index)), None)
+        found = next(
+            (s for s in self.inputs if (s.param, s.block, s.index) == (spec.param, spec.block, spec.index)), None
+        )
         if found is None:
             ref = f"{access.param}_ref"
             taken = {s.ref for s in self.inputs}
@@ -346,8 +348,14 @@ class TpuEmitter(Emitter):
             rows = [f"pltpu.VMEM({shape_of(dims, self.extent)}, jnp.{dt})" for _, dims, dt in self.scratch]
             call.append(f"        scratch_shapes=[{', '.join(rows)}],")
         if grid:
-            call.append(f"        compiler_params=pltpu.CompilerParams(dimension_semantics={tuple(semantics)}, vmem_limit_bytes={self.vmem_limit}),")
-        call += [f"        name={name!r},", "        interpret=interpret,", f"    )({', '.join([*(s.param for s in reads), *scalars])})"]
+            call.append(
+                f"        compiler_params=pltpu.CompilerParams(dimension_semantics={tuple(semantics)}, vmem_limit_bytes={self.vmem_limit}),"
+            )
+        call += [
+            f"        name={name!r},",
+            "        interpret=interpret,",
+            f"    )({', '.join([*(s.param for s in reads), *scalars])})",
+        ]
         text += call
         text.append("    return tuple(results)")
         operands = [Operand(p, plan.views[p].shape, plan.views[p].origin) for p in arrays]
@@ -390,6 +398,9 @@ class TpuEmitter(Emitter):
 
 def emit(plan: Schedule, chip: str) -> Module:
     """The TPU module of a scheduled kernel for one chip (``v5e``, ...)."""
+    for op in plan.accesses:
+        if op.kind == "atomic":  # whatever its offsets: no block would help
+            raise atomic_refused(op, "tpu")
     for view in plan.views.values():
         if view.pad != (0, 0) or view.widened:
             access = next(a for a in plan.accesses.values() if a.param == view.memory.param)

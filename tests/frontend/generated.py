@@ -73,7 +73,9 @@ class Writer:
         mask = f"({at} >= 0) & ({at} < NX)"
         if self.r.random() < 0.4:
             mask += f" & (({lane}) < {self.pick('n', 'n', 'm', 'pid + 1', 'pid')})"
-        other = self.pick("", ", other=0.0", ", other=1.5", ", other=-float('inf')" if self.r.random() < 0.3 else ", other=2.0")
+        other = self.pick(
+            "", ", other=0.0", ", other=1.5", ", other=-float('inf')" if self.r.random() < 0.3 else ", other=2.0"
+        )
         self.put(f"{name} = tl.load({tensor} + {at}, mask={mask}{other})")
         return name
 
@@ -142,9 +144,9 @@ class Writer:
         tensors = {
             "x": torch.randn(nx, generator=torch.Generator().manual_seed(r.randint(0, 999))),
             "y": torch.randn(nx, generator=torch.Generator().manual_seed(r.randint(0, 999))),
-            "idx": torch.randint(0, 9, (r.randint(5, 30),), generator=torch.Generator().manual_seed(r.randint(0, 999))).to(
-                self.pick(torch.int32, torch.int64)
-            ),
+            "idx": torch.randint(
+                0, 9, (r.randint(5, 30),), generator=torch.Generator().manual_seed(r.randint(0, 999))
+            ).to(self.pick(torch.int32, torch.int64)),
             "o": torch.full((g0 * g1 * a * b + 3,), -5.0),
         }
         ints = {"n": n, "m": m, "NX": nx, "NI": tensors["idx"].numel(), "G1": g1, "A": a, "B": b}
@@ -190,9 +192,15 @@ class Writer:
         return name
 
     def store(self, current: str) -> bool:
-        mask = self.pick("", f", mask=spot < {self.pick('n', 'm')}", f", mask={current} > 0.0", ", mask=lane < n", ", mask=pid != 2")
+        mask = self.pick(
+            "", f", mask=spot < {self.pick('n', 'm')}", f", mask={current} > 0.0", ", mask=lane < n", ", mask=pid != 2"
+        )
         shift = 0 if self.early else self.r.choice((0, 0, 0, 1, 3))  # two stores of one kernel share no elements
-        where = self.pick("pid * (A * B) + spot", "pid * (A * B) + (A * B - 1 - spot)") if not shift else f"pid * (A * B) + spot + {shift}"
+        where = (
+            self.pick("pid * (A * B) + spot", "pid * (A * B) + (A * B - 1 - spot)")
+            if not shift
+            else f"pid * (A * B) + spot + {shift}"
+        )
         self.put(f"tl.store(o + {where}, {current}{mask})")
         return bool(shift)
 

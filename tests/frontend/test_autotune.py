@@ -14,7 +14,8 @@ import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
 from bridge.diagnostics import Diagnostic
 from frontend_triton_compat import testing
-from frontend_triton_compat.autotune import copy_arguments, is_tuning
+from frontend_triton_compat.autotune import is_tuning
+from frontend_triton_compat.measure import copy_arguments
 
 
 def accumulate(x, o, n, BLOCK: tl.constexpr):
@@ -302,6 +303,24 @@ def test_source_uses_the_choice_of_an_earlier_launch():
     kernel[grid](x, o, 200)
     chosen = kernel[grid].source(x, o, 200)
     assert chosen == triton.jit(accumulate)[(2,)].source(x, o, 200, BLOCK=128)
+
+
+# -- kernels of the genuine package
+
+
+def test_retarget_keeps_configurations_pruning_and_heuristics():
+    genuine = pytest.importorskip("triton")
+    configs = [genuine.Config({"BLOCK": b}) for b in (32, 64, 128)]
+    prune = {"early_config_prune": lambda configs, named, **kwargs: [c for c in configs if c.kwargs["BLOCK"] == 64]}
+    tune = genuine.autotune(configs=configs, key=["n"], prune_configs_by=prune)
+    even = genuine.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+    kernel = triton.retarget(tune(even(genuine.jit(ragged))))
+    assert triton.retarget(kernel) is kernel
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    assert torch.equal(o, 2 * x) and kernel.best_config.kwargs == {"BLOCK": 64}
+    with pytest.raises(Diagnostic, match="TPB003"):
+        triton.retarget(len)
 
 
 # -- testing

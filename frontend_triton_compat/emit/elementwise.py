@@ -1,0 +1,152 @@
+"""Elementwise operations: rows of the op table, filled in; conversions; what they make of elements past a crop.
+
+Input: `map`, `cast` and their kin. Output: `Expr`s. Law: an operand's dimensions are aligned by name; the fill of a
+result is the same operation on the operands' fills.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.diagnostics import error
+from frontend_triton_compat.emit.base import Base, line_of
+from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight, union
+from frontend_triton_compat.emit.fills import fold_constant
+from frontend_triton_compat.forms import Var
+from frontend_triton_compat.ir import Op
+from frontend_triton_compat.language.table import ROWS
+from frontend_triton_compat.types import TileType, dtype
+
+_MAX_FILL = 300  # characters; a longer fill expression is not worth its crop
+
+
+class Elementwise(Base):
+    """Statements of operations that work element by element."""
+
+    def arg_(self, op: Op) -> Expr:
+        """A run-time scalar argument."""
+        raise NotImplementedError
+
+    def program_id_(self, op: Op) -> Expr:
+        """A program id used as data."""
+        return self.form(self.plan.form(self.plan.affine.form(op.result)), op.result.type.element)
+
+    def arange_(self, op: Op) -> Expr:
+        """An `arange` used as data."""
+        return self.form(self.plan.form(self.plan.affine.form(op.result)), op.result.type.element)
+
+    def map_(self, op: Op) -> Expr | None:
+        """An elementwise operation: its row of the table, filled in."""
+        if op.result.type.element.is_bool():
+            conditions = self.plan.walker.conjuncts(op.result)
+            if not (len(conditions) == 1 and conditions[0].value is op.result):
+                mask = self.mask(conditions)
+                mask = mask if mask is not None else literal(True)
+                if mask.literal is True:
+                    self.env[op.result] = mask
+                    return None
+                return mask
+        operands = [self.value(v) for v in op.operands]
+        return self.apply(op["fn"], operands, op.operands[-1].type.element, op.result.type, op)
+
+    def apply(self, fn: str, operands: list[Expr], element: Any, result: TileType, op: Op | None = None) -> Expr:
+        """A row of the table on expressions, with the fills of the result."""
+        row = ROWS.get(fn)
+        if row is None:
+            raise error("internal-error", f"op {fn!r} has no row in the op table", where=line_of(op))
+        kind = element.kind if isinstance(element, dtype) else "int"
+        code = row.code_for(self.target, kind)
+        if code.startswith("!"):
+            raise error(code[1:], f"{fn} on {self.target}", where=line_of(op), why=row.doc)
+        if fn == "where" and operands[0].literal is True and operands[0].dims == ():
+            chosen = operands[1]
+            return Expr(chosen.code, chosen.dims, chosen.literal, self._fills("where", operands, element, result))
+        typed = operands
+        strict = "lax." in code or "{0}." in code
+        if strict or all(e.literal is not None for e in operands[1 if fn == "where" else 0 :]):
+            name = element.numpy_name
+            first = operands[:1] if fn == "where" else []
+            rest = operands[len(first) :]
+            typed = [*first, *(e if e.literal is None else literal(e.literal, name) for e in rest)]
+        dims = union(typed)
+        infix = code.startswith("{") or code.startswith("0 -") or code.startswith("~")
+        parts = [align(e, dims) for e in typed]
+        if strict and len(parts) > 1:  # lax does not broadcast
+            shape = shape_of(dims, self.extent)
+            parts = (
+                [p if e.dims == dims else f"jnp.broadcast_to({p}, {shape})" for p, e in zip(parts, typed)]
+                if dims
+                else parts
+            )
+        text = code.format(*(tight(p) if infix or "{0}." in code else p for p in parts))
+        return Expr(text, dims, None, self._fills(fn, operands, element, result))
+
+    def _fills(self, fn: str, operands: list[Expr], element: Any, result: TileType) -> dict[Var, Expr]:
+        """What the result is past each crop: the same operation on the operands' fills."""
+        out: dict[Var, Expr] = {}
+        cropped = {v for e in operands for v in (*e.vars, *e.fills) if v.extent is not None}
+        for var in cropped:
+            parts = [e.fills.get(var) if var in e.vars or var in e.fills else e for e in operands]
+            if fn == "where" and parts[0] is not None and parts[0].literal is not None:
+                picked = parts[1] if parts[0].literal else parts[2]
+                if picked is not None:
+                    out[var] = picked
+                continue
+            if any(p is None for p in parts):
+                continue
+            known = [p for p in parts if p is not None]
+            constant = fold_constant(fn, [p.literal for p in known], element, result.element)
+            if constant is not None:
+                out[var] = literal(constant)
+            elif sum(len(p.code) for p in known) < _MAX_FILL:
+                bare = [Expr(p.code, p.dims, p.literal) for p in known]
+                out[var] = self.apply(fn, bare, element, result)
+        return out
+
+    def cast_(self, op: Op) -> Expr:
+        """A conversion, with C's meaning for float to a narrow integer."""
+        source, target = op.operands[0].type.element, op.result.type.element
+        inner = self.value(op.operands[0])
+        code = cast_code(inner, source, target)
+        fills = {}
+        for var, fill in inner.fills.items():
+            if fill.literal is not None:
+                fills[var] = literal(cast_number(fill.literal, target))
+            else:
+                fills[var] = Expr(cast_code(fill, source, target), fill.dims)
+        return Expr(code, inner.dims, None, fills)
+
+    def bitcast_(self, op: Op) -> Expr:
+        """The same bits under another type."""
+        inner = self.value(op.operands[0])
+        code = (
+            inner.code if inner.literal is None else literal(inner.literal, op.operands[0].type.element.numpy_name).code
+        )
+        return Expr(f"lax.bitcast_convert_type({code}, jnp.{op.result.type.element.numpy_name})", inner.dims)
+
+
+def cast_code(inner: Expr, source: Any, target: Any) -> str:
+    """Source of a conversion between two element types."""
+    name = target.numpy_name
+    if inner.literal is not None and not inner.dims:
+        return literal(cast_number(inner.literal, target), name).code
+    if source == target:
+        return inner.code
+    if target.is_bool():
+        return f"{inner.operand} != 0"
+    if source.is_floating() and target.is_int() and target.primitive_bitwidth < 32:
+        return f"{inner.operand}.astype(jnp.int32).astype(jnp.{name})"
+    return f"{inner.operand}.astype(jnp.{name})"
+
+
+def cast_number(value: Any, target: Any) -> Any:
+    """A Python number under another element type."""
+    if target.is_bool():
+        return bool(value)
+    if target.is_floating():
+        return float(value)
+    if isinstance(value, float):
+        value = int(value) if abs(value) < 2**63 else 0
+    bits = target.primitive_bitwidth
+    low = int(value) & ((1 << bits) - 1)
+    return low - (1 << bits) if target.kind == "int" and low >> (bits - 1) else low

@@ -1,0 +1,232 @@
+"""Operations on whole tiles: reshapes, calls, scans, reductions, contractions.
+
+Input: the operations whose elements meet each other. Output: `Expr`s. Law: a reduction keeps its dimension, with size 1;
+elements past a crop count with their fill, and where that is not known the crop is taken back (`KeepWhole`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bridge.diagnostics import error
+from frontend_triton_compat.emit.base import KeepWhole
+from frontend_triton_compat.emit.elementwise import Elementwise
+from frontend_triton_compat.emit.expr import Expr, align, chosen, is_call, literal, shape_of, tight, union
+from frontend_triton_compat.forms import Var
+from frontend_triton_compat.ir import Op, Value
+from frontend_triton_compat.language.table import REDUCTIONS, ROWS
+from frontend_triton_compat.types import TileType
+
+
+class Tiles(Elementwise):
+    """Statements of operations on whole tiles."""
+
+    # -- whole tiles
+
+    def whole(self, value: Value) -> Expr:
+        """A value with its batch dimensions first and then every tile dimension at full size, in order."""
+        expr = self.value(value)
+        axes = self.plan.axes(value)
+        for var in axes:
+            if var is not None and var.extent is not None:
+                raise KeepWhole(var)
+        lead = tuple(v for v in self.plan.batch if v in expr.vars)
+        dims = (*lead, *axes)
+        if expr.literal is not None:
+            expr = literal(expr.literal, value.type.element.numpy_name)
+        code = align(expr, dims)
+        if expr.dims != dims and dims:
+            code = f"jnp.broadcast_to({code}, {shape_of(dims, self.extent)})"
+        return Expr(code, dims)
+
+    def reshape_(self, op: Op) -> Expr:
+        """A row-major regrouping."""
+        source, result = self.plan.axes(op.operands[0]), self.plan.axes(op.result)
+        if [a for a in source if a] == [a for a in result if a]:
+            return self.value(op.operands[0])
+        inner = self.whole(op.operands[0])
+        lead = inner.dims[: len(inner.dims) - len(source)]
+        dims = (*lead, *result)
+        return Expr(f"{inner.operand}.reshape({shape_of(dims, self.extent)})", dims)
+
+    def call(self, op: Op) -> None:
+        """An operation that moves elements about: on whole tiles, one program at a time through `vmap`."""
+        row = ROWS[op["fn"]]
+        code = row.code_for(self.target, "float")
+        if code.startswith("!"):
+            raise error(code[1:], f"{op['fn']} on {self.target}", where=op.where, why=row.doc)
+        operands = [self.whole(v) for v in op.operands]
+        lead = [v for v in self.plan.batch if any(v in e.dims for e in operands)]
+        names = [f"a{i}" for i in range(len(operands))]
+        body = chosen(code.format(*names, **{k: repr(v) for k, v in op.attrs.items()}))
+        if not lead:
+            text = chosen(code.format(*(e.operand for e in operands), **{k: repr(v) for k, v in op.attrs.items()}))
+        else:
+            full = []
+            for e, v in zip(operands, op.operands):
+                dims = (*lead, *self.plan.axes(v))
+                full.append(f"jnp.broadcast_to({align(e, dims)}, {shape_of(dims, self.extent)})")
+            fn = f"lambda {', '.join(names)}: {body}"
+            for _ in lead:
+                fn = f"jax.vmap({fn})"
+            text = f"{fn}({', '.join(full)})"
+        results = [r.name or op["fn"] for r in op.results]
+        bound = [self.fresh(r) for r in results]
+        self.put(f"{', '.join(bound)} = {text}", op)
+        for name, result in zip(bound, op.results):
+            self.env[result] = Expr(name, (*lead, *self.plan.axes(result)))
+
+    def scan_(self, op: Op) -> Expr:
+        """A running reduction along one axis."""
+        expr = self.value(op.operands[0])
+        var = self.plan.axes(op.operands[0])[op["axis"]]
+        row = ROWS[op["fn"]]
+        if var is None:
+            return expr
+        if var.extent is not None and op.attrs.get("reverse"):
+            raise KeepWhole(var)
+        expr = self.with_dim(expr, var, op.operands[0].type)
+        code = row.code_for(self.target, op.result.type.element.kind)
+        if code.startswith("!"):
+            raise error(code[1:], f"{op['fn']} on {self.target}", where=op.where, why=row.doc)
+        axis = expr.dims.index(var)
+        return Expr(chosen(code.format(expr.operand, axis=axis, reverse=bool(op.attrs.get("reverse")))), expr.dims)
+
+    def with_dim(self, expr: Expr, var: Var, of: TileType) -> Expr:
+        """An expression that surely has a dimension counting `var`."""
+        if var in expr.dims:
+            return expr
+        dims = (*expr.dims, var)
+        if expr.literal is not None:
+            expr = literal(expr.literal, of.element.numpy_name)
+        return Expr(f"jnp.broadcast_to({align(expr, dims)}, {shape_of(dims, self.extent)})", dims)
+
+    # -- reductions and contractions
+
+    def reduce_(self, op: Op) -> Expr:
+        """A reduction along one tile axis; elements past a crop count with their fill."""
+        expr, element = self.value(op.operands[0]), op.operands[0].type.element
+        var = self.plan.axes(op.operands[0])[op["axis"]]
+        if var is None:  # one element: the reduction is that element
+            if op["fn"].startswith("arg"):
+                return Expr(
+                    f"jnp.zeros({shape_of(expr.dims, self.extent) if expr.dims else '()'}, jnp.int32)", expr.dims
+                )
+            return expr
+        expr = self.with_dim(expr, var, op.operands[0].type)
+        axis = expr.dims.index(var)
+        dims = tuple(None if i == axis else d for i, d in enumerate(expr.dims))
+        out = Expr(self.reduction(op["fn"], expr, axis, element), dims)
+        if var.extent is not None:
+            out = self._count_dropped(op["fn"], out, expr.fills.get(var), var, op)
+        return out
+
+    def reduction(self, fn: str, expr: Expr, axis: int, element: Any) -> str:
+        """Source of one reduction that keeps its dimension."""
+        row = REDUCTIONS[fn]
+        code = row.code_for(self.target, element.kind)
+        if code.startswith("!"):
+            raise error(code[1:], f"{fn} on {self.target}", why=row.doc)
+        return self.with_helpers(code.format(expr.code if is_call(code) else expr.operand, axis=axis))
+
+    def _count_dropped(self, fn: str, out: Expr, fill: Expr | None, var: Var, op: Op) -> Expr:
+        assert var.size is not None and var.extent is not None
+        if fill is None:
+            raise KeepWhole(var)
+        value = fill.literal
+        dropped = var.size - var.extent
+        if fn == "sum":
+            if value is not None and value == 0:
+                return out
+            dims = union([out, fill])
+            return Expr(f"{tight(align(out, dims))} + {dropped} * {tight(align(fill, dims))}", dims)
+        if fn in ("max", "min"):
+            neutral = float("-inf") if fn == "max" else float("inf")
+            if value is not None and (value == neutral or value != value):
+                return out
+            dims = union([out, fill])
+            name = f"jnp.f{fn}" if op.result.type.element.is_floating() else f"jnp.{fn}imum"
+            return Expr(f"{name}({align(out, dims)}, {align(fill, dims)})", dims)
+        if (
+            fn in ("argmax", "argmin")
+            and value is not None
+            and value == (float("-inf") if fn == "argmax" else float("inf"))
+        ):
+            return out
+        raise KeepWhole(var)
+
+    def dot_(self, op: Op) -> Expr:
+        """A contraction, plus the accumulator."""
+        product = self.contract(op, ())
+        return self.plus(self.value(op.operands[2]), product, op.operands[2])
+
+    def plus(self, acc: Expr, term: Expr, value: Value) -> Expr:
+        """``acc + term``; the term alone when the accumulator is zero."""
+        if acc.literal is not None and acc.literal == 0:
+            return term
+        dims = union([acc, term])
+        return Expr(f"{tight(align(acc, dims))} + {tight(align(term, dims))}", dims)
+
+    def contract(self, op: Op, also: Sequence[Var]) -> Expr:
+        """The product of a dot's operands, contracted over its axis and over folded iterations."""
+        a_value, b_value, _ = op.operands
+        rank = len(a_value.shape)
+        a, b = self.value(a_value), self.value(b_value)
+        gone_a, gone_b = self.plan.axes(a_value)[rank - 1], self.plan.axes(b_value)[rank - 2]
+        if gone_a is None:
+            gone_a = gone_b = Var("axis", 1, self.plan.affine.fresh("unit"))
+            a = Expr(
+                f"{a.operand}[..., None]" if a.dims else f"jnp.{a_value.type.element.numpy_name}({a.code})[None]",
+                (*a.dims, gone_a),
+            )
+            b = Expr(
+                f"{b.operand}[..., None]" if b.dims else f"jnp.{b_value.type.element.numpy_name}({b.code})[None]",
+                (*b.dims, gone_b),
+            )
+        assert gone_b is not None
+        a, b = self.with_dim(a, gone_a, a_value.type), self.with_dim(b, gone_b, b_value.type)
+        if gone_a.extent is not None:
+            zero = any(f is not None and f.literal == 0 for f in (a.fills.get(gone_a), b.fills.get(gone_b)))
+            if not zero:
+                raise KeepWhole(gone_a)
+        if gone_a is not gone_b:  # renamed apart: the same elements under two names
+            if gone_a in b.dims:
+                raise error("internal-error", "a contraction meets itself", where=op.where)
+            b = Expr(b.code, tuple(gone_a if d is gone_b else d for d in b.dims))
+        contracted = [gone_a]
+        for var in also:
+            if var in a.dims or var in b.dims:
+                a, b = self.with_dim(a, var, a_value.type), self.with_dim(b, var, b_value.type)
+                contracted.append(var)
+        a, b = self._plain(a), self._plain(b)
+        batch = [d for d in a.vars if d in b.vars and d not in contracted]
+        free_a = [d for d in a.vars if d not in contracted and d not in batch]
+        free_b = [d for d in b.vars if d not in contracted and d not in batch]
+        element, accumulate = a_value.type.element, op.result.type.element
+        wide = "int32" if element.is_int() else ("float64" if element.primitive_bitwidth == 64 else "float32")
+        dims = (*batch, *free_a, *free_b)
+        precision = self.dot_precision(op)
+        simple = (
+            not batch and a.dims == (*free_a, *contracted) and b.dims == (*contracted, *free_b) and len(contracted) == 1
+        )
+        if simple and free_a and free_b and len(a.dims) == len(b.dims) == 2:
+            text = f"jnp.dot({a.code}, {b.code}, preferred_element_type=jnp.{wide}{precision})"
+        else:
+            at = lambda e, ds: tuple(e.dims.index(d) for d in ds)
+            numbers = f"(({at(a, contracted)}, {at(b, contracted)}), ({at(a, batch)}, {at(b, batch)}))"
+            text = f"lax.dot_general({a.code}, {b.code}, {numbers}, preferred_element_type=jnp.{wide}{precision})"
+        if accumulate.numpy_name != wide:
+            text += f".astype(jnp.{accumulate.numpy_name})"
+        return Expr(text, dims)
+
+    def dot_precision(self, op: Op) -> str:
+        """An extra argument for the contraction's precision."""
+        return ""
+
+    def _plain(self, expr: Expr) -> Expr:
+        """Without dimensions of size 1."""
+        if None not in expr.dims:
+            return expr
+        index = ", ".join("0" if d is None else ":" for d in expr.dims)
+        return Expr(f"{expr.operand}[{index}]", expr.vars, None, expr.fills)

@@ -1,0 +1,62 @@
+"""From one program to the whole grid: which variables exist, how far they run, and where every access goes.
+
+Input: a `Kernel` and the `Memory` of its pointer arguments. Output: `Schedule`, which a target's emitter prints. The
+steps, in order: name dimensions, find affine forms, find what is live, fold loops into variables, renumber programs
+when their tiles form a product grid, merge ``program * BLOCK + arange`` into one variable, crop variables to what the
+masks let through, drop masks that became true, and divide accesses into windows.
+Law: for every element that Triton defines, the scheduled kernel computes what the programs compute one by one.
+Programs of one launch do not see each other's writes, as on a GPU, where their order is undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from frontend_triton_compat.access import Memory
+from frontend_triton_compat.affine import Affine
+from frontend_triton_compat.demand import Walker
+from frontend_triton_compat.dims import Dims, infer
+from frontend_triton_compat.ir import Kernel
+from frontend_triton_compat.schedule.crop import crop, too_small
+from frontend_triton_compat.schedule.loops import fold_loops
+from frontend_triton_compat.schedule.plan import Fold, Schedule, settle
+from frontend_triton_compat.schedule.programs import merge, product_grid
+from frontend_triton_compat.schedule.windows import finish_accesses, make_windows, order_batch
+
+__all__ = ["Fold", "Schedule", "schedule", "settle", "too_small"]
+
+
+def schedule(
+    kernel: Kernel,
+    memories: Mapping[str, Memory],
+    uncropped: frozenset[str] = frozenset(),
+    aliases: Mapping[str, tuple[str, int]] | None = None,
+) -> Schedule:
+    """Schedule a kernel for the whole grid.
+
+    Args:
+        kernel: the parsed kernel; its index arithmetic is rewritten in place.
+        memories: what each pointer parameter points at.
+        uncropped: names of variables that must keep their full size (an emitter found that it needs all of them).
+        aliases: parameters that point into another one's memory: name -> (that parameter, offset in elements).
+    """
+    dims = infer(kernel)
+    plan = _analyse(kernel, dims, memories, aliases or {}, atoms=True)
+    if not product_grid(plan):
+        plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
+    merge(plan)
+    crop(plan, uncropped)
+    finish_accesses(plan)
+    make_windows(plan)
+    order_batch(plan)
+    return plan
+
+
+def _analyse(
+    kernel: Kernel, dims: Dims, memories: Mapping[str, Memory], aliases: Mapping[str, tuple[str, int]], atoms: bool
+) -> Schedule:
+    affine = Affine(kernel, dims, atoms, aliases)
+    walker = Walker(kernel, dims, affine)
+    plan = Schedule(kernel, dims, affine, walker.out, walker, memories)
+    fold_loops(plan)
+    return plan

@@ -1,0 +1,96 @@
+"""Loops to variables: a loop whose iterations only accumulate, or only store, becomes one more variable.
+
+Input: a `Schedule` with forms and live values. Output: its `folds`. Law: iterations of a folded loop do not see each
+other's stores, and nothing looks at a running total.
+"""
+
+from __future__ import annotations
+
+from frontend_triton_compat.demand import Access
+from frontend_triton_compat.ir import Op, walk
+from frontend_triton_compat.schedule.plan import Fold, Schedule
+
+#: A folded loop may not make a computed value larger than this many elements.
+FOLD_LIMIT = 1 << 26
+_ACCUMULATE = {"add": "sum", "max": "max", "min": "min", "maximum": "max", "minimum": "min"}
+
+
+def fold_loops(plan: Schedule) -> None:
+    for op in walk(plan.kernel.body):
+        if op.kind == "for":
+            fold = _foldable(plan, op)
+            if fold is not None:
+                plan.folds[op] = fold
+    changed = True
+    while changed:
+        changed = False
+        plan.forget()
+        for op, fold in list(plan.folds.items()):
+            if _too_large(plan, fold):
+                del plan.folds[op]
+                changed = True
+                break
+    plan.forget()
+    for op, loop in plan.affine.loops.items():
+        loop.var.serial = op not in plan.folds
+
+
+def _foldable(plan: Schedule, op: Op) -> Fold | None:
+    loop, demand = plan.affine.loops[op], plan.demand
+    if loop.trips is None or loop.step is None or not loop.trips.max() > 0:
+        return None
+    body = op.regions[0]
+    fold = Fold(loop)
+    for i, arg in enumerate(body.args[1:]):
+        if arg not in demand.live or arg in demand.indexed or arg in loop.carried:
+            continue
+        adder = body.yields[i].producer
+        users = [u for u in demand.users.get(arg, []) if any(r in demand.live for r in u.results)]
+        if adder is None or users != [adder] or adder not in body.ops:
+            return None
+        if any(
+            u.kind == "store" or any(r in demand.live for r in u.results) for u in demand.users.get(adder.result, [])
+        ):
+            return None  # somebody looks at the running total
+        if [v.producer for v in body.yields].count(adder) > 1:
+            return None
+        if adder.kind == "map" and adder["fn"] in _ACCUMULATE and adder.operands.count(arg) == 1:
+            fold.sums[arg] = (_ACCUMULATE[adder["fn"]], adder)
+        elif adder.kind == "dot" and adder.operands[2] is arg and arg not in adder.operands[:2]:
+            fold.sums[arg] = ("sum", adder)
+        else:
+            return None
+    if fold.sums and not loop.uniform:
+        return None
+    inside = [a for o, a in demand.accesses.items() if op in a.path]
+    stored = [a for a in inside if a.op.kind != "load"]
+    if any(o.kind in ("while", "print_", "assert_") for o in walk(body)):
+        return None
+    for store in stored:
+        if loop.var not in store.form.vars or store.form.opaques or store.op.kind == "atomic":
+            return None
+        for other in inside:
+            if other is not store and _same_memory(plan, other, store) and other.form != store.form:
+                return None
+    return fold
+
+
+def _same_memory(plan: Schedule, a: Access, b: Access) -> bool:
+    return a.param == b.param
+
+
+def _too_large(plan: Schedule, fold: Fold) -> bool:
+    adders = {adder for _, adder in fold.sums.values()}
+    for op in walk(fold.loop.op.regions[0]):
+        if op.kind == "load" or op in adders:
+            continue
+        for value in op.results:
+            if value in plan.demand.live and value not in plan.demand.indexed and value.shape:
+                variables = plan.deps(value)
+                if fold.loop.var in variables:
+                    n = value.type.numel
+                    for v in variables:
+                        n *= v.count or 1
+                    if n > FOLD_LIMIT:
+                        return True
+    return False
