@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import torch
+from jax.core import Tracer
 
 from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.launch import JITFunction
@@ -205,7 +206,7 @@ class Autotuner(_Wrapper):
         if len(self.configs) == 1:
             return self.configs[0]
         found = self.cache.get(self._key(args, kwargs))
-        if found is None and any(isinstance(v, jax.core.Tracer) for v in self._named(args, kwargs).values()):
+        if found is None and any(isinstance(v, Tracer) for v in self._named(args, kwargs).values()):
             return self._pruned(args, kwargs)[0]  # under jax.jit there is nothing to measure, and nothing to keep
         return found
 

@@ -3,7 +3,8 @@
 Input: this machine. Output: a report on stdout; exit code 0 when kernels run on the CPU with supported versions, 1
 otherwise. Law: what is optional is named with the extra that installs it and is not a failure; nothing is changed.
 """
-# pyright: reportOperatorIssue=false  # the body of a kernel is not Python's to type
+# The body of a kernel is not Python's to type:
+# pyright: reportOperatorIssue=false
 
 from __future__ import annotations
 
