@@ -92,7 +92,7 @@ def translate(
     aliases = aliases_of(call, where)
     params = {p.name: p for p in call.params}
     if family.kind == "cpu":
-        return plan_for(lambda: parse(kernel.fn, params, sizes), memories, aliases, cpu.emit)[1]
+        return plan_for(lambda: parse(kernel.fn, params, sizes), memories, aliases, cpu.emit, chunked=True)[1]
     if family.kind != "tpu":
         raise error(
             "not-translated",

@@ -32,12 +32,13 @@ def plan_for(
     memories: dict[str, Memory],
     aliases: dict[str, tuple[str, int]],
     emit: Callable[[Schedule], Any],
+    chunked: bool = False,
 ) -> tuple[Schedule, Any]:
     """Schedule and emit, keeping variables whole where the emitter found that it needs them."""
     compat.quiet_cpu_start()  # emitters fold constants with jax
     uncropped: frozenset[str] = frozenset()
     while True:
-        plan = schedule(build(), memories, uncropped, aliases)
+        plan = schedule(build(), memories, uncropped, aliases, chunked)
         try:
             return plan, emit(plan)
         except KeepWhole as refused:
@@ -144,7 +145,7 @@ class Specialisations:
         for runtime in (self.runtime, self.runtime | {name}):
             params = run_time(call.params, runtime)
             try:
-                plan, _ = plan_for(lambda: parse(self.fn, params, grid), memories, aliases, cpu.emit)  # noqa: B023
+                plan, _ = plan_for(lambda: parse(self.fn, params, grid), memories, aliases, cpu.emit, chunked=True)  # noqa: B023
             except (Diagnostic, *SURPRISES):
                 return False  # the number is needed to translate at all
             shapes.append(plan.outline())
@@ -171,7 +172,7 @@ class Specialisations:
                 )
         params = run_time(call.params, self.runtime)
         try:
-            plan, module = plan_for(lambda: parse(self.fn, params, grid), memories, aliases, cpu.emit)
+            plan, module = plan_for(lambda: parse(self.fn, params, grid), memories, aliases, cpu.emit, chunked=True)
         except Diagnostic:
             raise
         except SURPRISES as surprise:

@@ -285,10 +285,18 @@ class CpuEmitter(Emitter):
         for op in body.ops:  # run-time scalars are read first, in one place
             if op.kind == "arg" and not op.result.type.is_pointer and op.result in plan.demand.live:
                 self.env[op.result] = self.assign(op["name"], self.arg_(op), op)
-        self.names -= {p.name for p in plan.kernel.params} - self.names
+        if plan.chunk is not None:
+            counter = self.counters[plan.chunk] = self.fresh(plan.chunk.name)
+            step = self.fresh("some_programs")
+            self.put(f"def {step}({counter}, nothing):  # so many programs at once as memory has room for")
+            self.indent += 1
         for op in body.ops:
             if op.kind != "arg":
                 self.op(op)
+        if plan.chunk is not None:
+            self.put("return nothing")
+            self.indent -= 1
+            self.put(f"lax.fori_loop(0, {plan.chunk.count}, {step}, ())")
         aliased = [p for p in plan.written if p in self.read_params or p not in self.covered]
         arrays = [p for p in plan.memories if p in self.read_params or p in aliased]
         scalars = list(self.scalars)

@@ -17,6 +17,7 @@ from frontend_triton_compat.affine import Affine
 from frontend_triton_compat.demand import Walker
 from frontend_triton_compat.dims import Dims, infer
 from frontend_triton_compat.ir import Kernel
+from frontend_triton_compat.schedule.chunks import chunk
 from frontend_triton_compat.schedule.crop import crop, too_small
 from frontend_triton_compat.schedule.loops import fold_loops
 from frontend_triton_compat.schedule.plan import Fold, Schedule, settle
@@ -31,6 +32,7 @@ def schedule(
     memories: Mapping[str, Memory],
     uncropped: frozenset[str] = frozenset(),
     aliases: Mapping[str, tuple[str, int]] | None = None,
+    chunked: bool = False,
 ) -> Schedule:
     """Schedule a kernel for the whole grid.
 
@@ -38,6 +40,7 @@ def schedule(
         kernel: the parsed kernel; its index arithmetic is rewritten in place.
         memories: what each pointer parameter points at.
         uncropped: names of variables that must keep their full size (an emitter found that it needs all of them).
+        chunked: run programs a chunk at a time where all at once would take too much memory.
         aliases: parameters that point into another one's memory: name -> (that parameter, offset in elements).
     """
     dims = infer(kernel)
@@ -46,6 +49,8 @@ def schedule(
         plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
     merge(plan)
     crop(plan, uncropped)
+    if chunked:
+        chunk(plan)
     finish_accesses(plan)
     make_windows(plan)
     order_batch(plan)

@@ -43,6 +43,7 @@ class Schedule:
         views: per parameter.
         windows: per access; None for one that goes through computed indices.
         written: parameters that are stored to.
+        chunk: the serial variable that the whole kernel is run over, or None.
     """
 
     kernel: Kernel
@@ -59,6 +60,7 @@ class Schedule:
     views: dict[str, View] = field(default_factory=dict)
     windows: dict[Op, Window | None] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
+    chunk: Var | None = None
     resolved: dict[Opaque, Form | None] = field(default_factory=dict)
     _deps: dict[Value, frozenset[Var]] = field(default_factory=dict)
 

@@ -75,7 +75,7 @@ def order_batch(plan: Schedule) -> None:
     candidates += [*plan.affine.atoms.values(), *(f.loop.var for f in plan.folds.values())]
     for var in candidates:
         top = plan.top(var)
-        if not any(v.kind == "axis" for v in top.parts()):
+        if not top.serial and not any(v.kind == "axis" for v in top.parts()):
             reach.setdefault(top, 0)
     for access in plan.accesses.values():
         for var in access.form.vars:

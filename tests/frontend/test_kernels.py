@@ -665,3 +665,54 @@ def test_an_integer_that_is_data_alone_compiles_once_more_and_then_never():
         assert torch.equal(y != 0, masks[0] & (x[shift : shift + 200] != 0))
         assert torch.equal(y[masks[0]], x[shift : shift + 200][masks[0]])
     assert len(noise.cache) == 5
+
+
+@triton.jit
+def pairwise_max(X, Y, O, n, BLOCK: tl.constexpr, D: tl.constexpr):
+    row = tl.program_id(0)
+    d = tl.arange(0, D)
+    x = tl.load(X + row * D + d)
+    best = tl.full([BLOCK], -float("inf"), tl.float32)
+    for start in range(0, n, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        y = tl.load(Y + j[:, None] * D + d[None, :], mask=j[:, None] < n, other=0.0)
+        near = -tl.sum(tl.abs(y - x[None, :]), axis=1)
+        best = tl.maximum(best, tl.where(j < n, near, -float("inf")))
+    tl.store(O + row, tl.max(best, axis=0))
+
+
+def test_programs_run_in_chunks_where_all_at_once_would_not_fit(monkeypatch):
+    from frontend_triton_compat.schedule import chunks
+
+    x, y = torch.randn(60, 16), torch.randn(100, 16)
+    want = -(x[:, None] - y[None]).abs().sum(-1).min(1).values
+    out = torch.empty(60)
+    args = (x, y, out, 100)
+    assert "some_programs" not in pairwise_max[(60,)].source(*args, BLOCK=32, D=16)
+    monkeypatch.setattr(chunks, "SMALL", 4000)
+    assert "some_programs" in pairwise_max[(60,)].source(*args, BLOCK=32, D=16)
+    pairwise_max[(60,)](*args, BLOCK=32, D=16)
+    close(out, want)
+
+
+@pytest.mark.parametrize("name", ["softmax", "attention", "matmul"])
+def test_chunks_change_nothing(name, monkeypatch):
+    from frontend_triton_compat.schedule import chunks
+
+    monkeypatch.setattr(chunks, "SMALL", 200)
+    monkeypatch.setattr(chunks, "BLOW_UP", 0)
+    if name == "softmax":
+        x, dy = torch.randn(12, 50), torch.randn(12, 50)
+        out = torch.empty_like(x)
+        softmax_bwd[(12,)](out, dy, torch.softmax(x, -1), 50, 50, BLOCK=64)
+        y = torch.softmax(x, -1)
+        close(out, y * (dy - (y * dy).sum(-1, keepdim=True)))
+    elif name == "attention":
+        q, k, v = (torch.randn(2, 3, 40, 16) for _ in range(3))
+        o, lse = torch.empty_like(q), torch.empty(2, 3, 40)
+        attention[(3, 6)](q, k, v, o, lse, 3 * 640, 640, 16, 3, 40, 0.25, CAUSAL=True, BM=16, BN=16, D=16)
+        close(o, F.scaled_dot_product_attention(q, k, v, is_causal=True), 1e-4)
+    else:
+        a, b, c = torch.randn(4, 20, 30), torch.randn(4, 30, 20), torch.empty(4, 20, 20)
+        batched_matmul[(2, 2, 4)](a, b, c, 20, 20, 30, BM=16, BN=16, BK=16)
+        close(c, a @ b, 1e-4)
