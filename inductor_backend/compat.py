@@ -1,8 +1,8 @@
 """The private corners of torch and jax that the Inductor backend needs, in one place.
 
 Input: public-looking arguments. Output: what the private entry returns. Law: no other file of this package touches
-`torch._inductor`, `torch._functorch`, `torch._dynamo`, `torch._C`, `torch._logging` or `jax._src`; a version bump is read
-here first. Importing this file imports neither Inductor nor jax.
+`torch._inductor`, `torch._functorch`, `torch._dynamo`, `torch._C`, `torch._logging` or `jax._src`; a version bump is
+read here first. Importing this file imports neither Inductor nor jax.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 __all__ = [
     "PROMOTION",
     "OpOverload",
+    "copy_all",
     "elementwise_dtypes",
     "front_half",
     "is_known_backend",
@@ -33,6 +34,10 @@ __all__ = [
     "storage_at",
 ]
 
+#: torch._foreach_copy_: several copies in one call.
+copy_all = torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
+
+#: A storage over memory that somebody else owns.
 storage_at = torch._C._construct_storage_from_data_pointer
 
 
@@ -80,12 +85,12 @@ def front_half(
         functorch_config.patch(enable_autograd_cache=False),
         inductor_config.patch(cpp_wrapper=False, fx_wrapper=False, freezing=False),
     ):
-        return compile_fx(gm, inputs, inner_compile=inner_compile)
+        return cast(Any, compile_fx(gm, inputs, inner_compile=inner_compile))
 
 
 def output_code_log() -> logging.Logger:
     """The logger behind TORCH_LOGS=output_code."""
-    from torch._logging import getArtifactLogger
+    from torch._logging import getArtifactLogger  # pyright: ignore[reportPrivateImportUsage]
 
     return getArtifactLogger("torch._inductor.codecache", "output_code")
 
@@ -93,6 +98,6 @@ def output_code_log() -> logging.Logger:
 def jax_internals() -> tuple[Any, Any, Any]:
     """(jax._src.compiler, jaxlib's _jax, jaxlib's xla_client)."""
     from jax._src import compiler
-    from jax._src.lib import _jax, xla_client
+    from jax._src.lib import _jax, xla_client  # pyright: ignore[reportPrivateImportUsage]
 
     return compiler, _jax, xla_client

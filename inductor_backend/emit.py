@@ -20,7 +20,7 @@ import torch
 from torch.fx import Node
 
 from inductor_backend.compat import PROMOTION, elementwise_dtypes
-from inductor_backend.graph import Graph, Segment, Spec, flat, name_of, row_of, where_of
+from inductor_backend.graph import Graph, Segment, Spec, arguments, flat, name_of, needed_row, row_of, where_of
 from inductor_backend.ops import DTYPES, Out, cast, functions
 from inductor_backend.ops.table import BOOL_OUT, KEEP, MATMUL, out_of_range
 
@@ -116,8 +116,9 @@ class Emitter:
     def call(self, node: Node) -> str:
         """The right-hand side for one node."""
         if node.target is operator.getitem:
-            return f"{node.args[0].name}[{node.args[1]}]"
-        entry, spec, narrow = row_of(node), self.plan.specs[node], None
+            source, position = arguments(node)
+            return f"{source.name}[{position}]"
+        entry, spec, narrow = needed_row(node), self.plan.specs[node], None
         if entry.kind == MATMUL and entry.ident in ("mm", "bmm", "addmm", "baddbmm"):
             return self.product(node, entry.ident)
         compute = None
@@ -131,7 +132,7 @@ class Emitter:
         if "out" in entry.wants:
             args.append(f"out={self.outs(spec)}")
         if "strides" in entry.wants:
-            args.append(f"strides={self.plan.specs[node.args[0]].strides!r}")
+            args.append(f"strides={self.plan.specs[arguments(node)[0]].strides!r}")
         text = f"aten.{entry.ident}({', '.join(args)})"
         natural = {"same": compute, "bool": torch.bool}.get(entry.result)
         if natural is not None and isinstance(spec, Spec) and spec.dtype != natural:
@@ -143,7 +144,7 @@ class Emitter:
         entry = row_of(node)
         if node.target is operator.getitem or entry is None or entry.bounds is None:
             return []
-        shape = self.plan.specs[node.args[0]].shape
+        shape = self.plan.specs[arguments(node)[0]].shape
         kwargs = {k: v for k, v in node.kwargs.items() if not _placement(k)}
         return [
             f"out_of_range({self.argument(index)}, {shape[dim]}, {negative})"
@@ -207,14 +208,15 @@ class Emitter:
         target = name_of(node.target)
         if target not in ("aten.permute.default", "aten.t.default", "aten.transpose.int"):
             return
-        source, rank = node.args[0], len(self.plan.specs[node].shape)
+        given, rank = arguments(node), len(self.plan.specs[node].shape)
+        source = given[0]
         order = list(range(rank))
         if target == "aten.permute.default":
-            order = [d % rank for d in node.args[1]] if rank else []
+            order = [d % rank for d in given[1]] if rank else []
         elif target == "aten.t.default":
             order.reverse()
         elif rank:
-            a, b = node.args[1] % rank, node.args[2] % rank
+            a, b = given[1] % rank, given[2] % rank
             order[a], order[b] = order[b], order[a]
         if rank >= 2 and order == [*range(rank - 2), rank - 1, rank - 2]:
             self.flipped[node] = source.name
@@ -226,7 +228,7 @@ def _placement(keyword: str) -> bool:
 
 def reject(node: Node, plan: Graph) -> str | None:
     """Why a node whose operator has a row can't use it here; None when it can."""
-    entry = row_of(node)
+    entry = needed_row(node)
     for other in (node, *flat((node.args, node.kwargs))):
         if other in plan.static:
             continue
@@ -372,7 +374,7 @@ def _arrange(
                 source.lines[sum(t.count("\n") + 2 for t in head) + offset] = line.node
         head.append(text)
         source.kernels.append(text)
-        outs = ", ".join(repr(plan.specs[line.node].out()) for line in leaving)
+        outs = ", ".join(repr(plan.specs[line.node].out()) for line in leaving if line.node is not None)
         body.append(
             (
                 f"{', '.join(line.name for line in leaving)}, = pallas({kernel}, [{outs}])({', '.join(reads)})",

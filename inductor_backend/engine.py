@@ -1,7 +1,8 @@
 """Compiling and running array functions on the CPU, on memory that torch owns.
 
 Input: a function and the shapes and dtypes of its arguments; tensors. Output: a callable from a list of arrays to a
-list of arrays; arrays over the tensors' memory. Law: a program runs in the calling thread and is done when the call returns.
+list of arrays; arrays over the tensors' memory. Law: a program runs in the calling thread and is done when the call
+returns.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, ClassVar
 
 import jax
 import torch
-from torch.utils.dlpack import to_dlpack
+from torch.utils.dlpack import to_dlpack  # pyright: ignore[reportPrivateImportUsage]
 
 from bridge.compat import cpu_device, share_with_torch, x64
 from inductor_backend.compat import jax_internals, storage_at

@@ -41,7 +41,8 @@ def aten_call(node: Node) -> Callable[..., Any]:
     """The function that computes a node on torch tensors."""
     if node.target is operator.getitem:
         return operator.getitem
-    return _OVERRIDES.get(name_of(node.target), node.target)
+    target: Any = node.target
+    return _OVERRIDES[name_of(target)] if name_of(target) in _OVERRIDES else target
 
 
 class Eager(torch.fx.Interpreter):

@@ -16,7 +16,7 @@ import sympy
 import torch
 from torch.fx import Node
 
-from bridge.diagnostics import Where
+from bridge.diagnostics import Where, error
 from inductor_backend.compat import OpOverload, pytree
 from inductor_backend.ops import DTYPES, ROWS, Out, Row
 from inductor_backend.ops.table import KEEP, POINTWISE, VIEW
@@ -116,6 +116,19 @@ def row_of(node: Node) -> Row | None:
     return ROWS.get(name_of(node.target)) if isinstance(node.target, OpOverload) else None
 
 
+def arguments(node: Node) -> tuple[Any, ...]:
+    """A node's positional arguments; what each may be is the operator's business, not the type checker's."""
+    return node.args
+
+
+def needed_row(node: Node) -> Row:
+    """The row of a node that is known to have one."""
+    entry = row_of(node)
+    if entry is None:
+        raise error("internal-error", f"{name_of(node.target)} was planned for a jitted segment and has no row")
+    return entry
+
+
 def where_of(node: Node) -> Where | None:
     """The user's source line that a node came from."""
     trace = node.meta.get("stack_trace") or ""
@@ -162,7 +175,7 @@ def concrete(value: Any, symbols: Mapping[sympy.Symbol, Any]) -> Any:
         result = expr.xreplace(dict(symbols)) if isinstance(expr, sympy.Basic) else expr
         if isinstance(result, sympy.Basic) and result.free_symbols:
             raise Unbacked(str(expr))
-        kind = int if isinstance(value, torch.SymInt) else float if isinstance(value, torch.SymFloat) else bool
+        kind: Any = int if isinstance(value, torch.SymInt) else float if isinstance(value, torch.SymFloat) else bool
         return kind(result)
     return value
 
@@ -254,7 +267,7 @@ def analyse(
     placeholders = [n for n in nodes if n.op == "placeholder"]
     symbols = symbol_values(placeholders, actual)
     output = next(n for n in nodes if n.op == "output")
-    plan = Graph(placeholders, {}, {}, [], list(output.args[0]), [], {})
+    plan = Graph(placeholders, {}, {}, [], list(arguments(output)[0]), [], {})
 
     live = _live(nodes, output)
     body: list[Node] = []
@@ -265,7 +278,7 @@ def analyse(
         if node not in live or node.op == "output":
             continue
         if node.op == "call_function" and _is_write(node):
-            plan.writes.append(Write(node.args[0], node.args[1]))
+            plan.writes.append(Write(*arguments(node)[:2]))
             continue
         plan.specs[node] = spec_of(node.meta.get("val"), symbols)
         if node.op == "call_function" and _numbers_only(node):

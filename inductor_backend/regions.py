@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 
 from inductor_backend.emit import Line
-from inductor_backend.graph import Graph, Spec, row_of
+from inductor_backend.graph import Graph, Spec, arguments, row_of
 from inductor_backend.ops.table import MATMUL, POINTWISE, REDUCTION, VIEW
 
 _FUSIBLE = (POINTWISE, REDUCTION, MATMUL, VIEW)
@@ -51,8 +51,10 @@ def _work(group: list[Line]) -> int:
 
 def _eligible(line: Line, plan: Graph, names: dict[str, Line]) -> bool:
     kind = _kind(line)
+    if line.node is None:
+        return False
     if kind == "getitem":
-        return _eligible(names[line.node.args[0].name], plan, names)
+        return _eligible(names[arguments(line.node)[0].name], plan, names)
     if kind not in _FUSIBLE:
         return False
     if kind == VIEW and not isinstance(plan.specs[line.node], Spec):

@@ -18,6 +18,7 @@ import torch
 from torch.fx import Node
 
 from bridge.diagnostics import error
+from inductor_backend.compat import copy_all
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
 from inductor_backend.engine import Engine, collect, share_with_torch
 from inductor_backend.fallback import aten_call, emitted
@@ -164,6 +165,7 @@ class Assembly:
         self.sources: list[Any] = []
         self.scope: dict[str, Any] = {"exp": share_with_torch, "restride": restride, "collect": collect}
         self.lines: list[str] = []
+        self.text = ""
         self.tensors: dict[Node, str] = {}
         self.arrays: dict[Node, str] = {}
         self.checked: set[Node] = set()
@@ -357,7 +359,7 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
     def produce(node: Node, own: bool) -> str:
         if node in final:
             return final[node]
-        base, spec = bases[node], plan.specs.get(node)
+        base, spec = bases[node], plan.specs[node]
         name = assembly.tensor(base)
         if base.op == "placeholder" and base in targets:
             name = f"{name}.clone()"
@@ -407,7 +409,7 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
         lines.append(f"{assembly.tensors[plan.writes[0].target]}.copy_({sources[0]})")
     elif sources:
         written = ", ".join(assembly.tensors[w.target] for w in plan.writes)
-        assembly.scope["copy_all"] = torch._foreach_copy_
+        assembly.scope["copy_all"] = copy_all
         lines.append(f"copy_all([{written}], [{', '.join(sources)}])")
     lines.append(f"return ({''.join(o + ', ' for o in outs)})")
 

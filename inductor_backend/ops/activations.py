@@ -6,6 +6,8 @@ Input and output: arrays of one dtype (the row's promotion rule has been applied
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -164,7 +166,7 @@ def hardtanh(x, min_val=-1, max_val=1):
 
 
 @pointwise("aten.where.self", promote=KEEP, result="exact")
-def where(condition, x, y, out=None):
+def where(condition, x, y, out: Any = None):
     """Choose by a bool or uint8 condition."""
     return jnp.where(condition != 0, cast(x, out.dtype), cast(y, out.dtype))
 

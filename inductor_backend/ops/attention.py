@@ -6,6 +6,8 @@ in f32 for half precision; a fully masked row gives 0.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -68,7 +70,7 @@ def flash_attention_backward(grad, q, k, v, y, lse, dropout_p, is_causal, attn_m
 
 
 @row("aten.native_layer_norm.default")
-def native_layer_norm(x, normalized_shape, weight, bias, eps, out=None):
+def native_layer_norm(x, normalized_shape, weight, bias, eps, out: Any = None):
     """Layer norm, its mean and its reciprocal deviation."""
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     wide = jnp.float32 if x.dtype in (jnp.bfloat16, jnp.float16) else x.dtype

@@ -1,10 +1,12 @@
 """Gathers, scatters, sorting.
 
 Input: arrays and int64 indices. Output: arrays. Law: negative indices count from the end where torch says so; the
-runner refuses indices out of range (`bounds`); until it has looked, they are clamped for reads and dropped for writes.
+runner refuses indices out of range (`bounds`); before it has looked, reads clamp them and writes drop them.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,7 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
 
 
 @row("aten.embedding_dense_backward.default")
-def embedding_dense_backward(grad, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False, out=None):
+def embedding_dense_backward(grad, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False, out: Any = None):
     """Sum of the gradients of every row."""
     flat, rows = indices.reshape(-1), grad.reshape(-1, grad.shape[-1])
     if padding_idx >= 0:
@@ -286,12 +288,12 @@ def kthvalue(x, k, dim=-1, keepdim=False):
 
 
 @row("aten.searchsorted.Tensor", supports=lambda s, v, **kw: s.dim() == 1 and kw.get("sorter") is None)
-def searchsorted(sequence, values, out_int32=False, right=False, side=None, sorter=None, out=None):
+def searchsorted(sequence, values, out_int32=False, right=False, side=None, sorter=None, out: Any = None):
     """Where values would be inserted to keep the order."""
     return jnp.searchsorted(sequence, values, side="right" if right or side == "right" else "left").astype(out.dtype)
 
 
 @row("aten.bucketize.Tensor")
-def bucketize(values, boundaries, out_int32=False, right=False, out=None):
+def bucketize(values, boundaries, out_int32=False, right=False, out: Any = None):
     """The bucket of every value."""
     return jnp.searchsorted(boundaries, values, side="right" if right else "left").astype(out.dtype)

@@ -6,6 +6,8 @@ division and rounding as torch has them; bf16 and f16 compute in f32 and round o
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -86,7 +88,7 @@ def _floor_divide(x, y):
 
 
 @pointwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", result="exact", promote=NO_OPMATH)
-def div_mode(x, y, rounding_mode=None, out=None):
+def div_mode(x, y, rounding_mode=None, out: Any = None):
     """Division that floors, truncates, or neither, as `rounding_mode` says."""
     if rounding_mode is None:
         compute = jnp.float32 if out.dtype in (jnp.bfloat16, jnp.float16) else out.dtype

@@ -7,6 +7,7 @@ gives them. Law: padding never wins a maximum; the first of equal maxima is the 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from inductor_backend.ops.table import cast, row
 lax = jax.lax
 
 
-def _each(value, rank: int, default=None) -> list[int]:
+def _each(value, rank: int, default=()) -> list[int]:
     value = [value] if isinstance(value, int) else list(value if value is not None else [])
     if not value:
         return list(default)
@@ -46,7 +47,8 @@ def _lowest(dtype):
 
 def _max_pool(x, kernel, stride, padding, dilation, out_space):
     rank = len(kernel)
-    best = where = None
+    best: Any = None
+    where: Any = None
     for number, (_, window) in enumerate(_windows(x, kernel, stride, padding, dilation, out_space, _lowest(x.dtype))):
         if best is None:
             best, where = window, jnp.zeros(window.shape, jnp.int32)
@@ -73,7 +75,7 @@ def _pool_args(x, kernel, stride, padding, dilation, rank):
 
 
 @row("prims._low_memory_max_pool_with_offsets.default")
-def low_memory_max_pool(x, kernel, stride, padding, dilation, ceil_mode, out=None):
+def low_memory_max_pool(x, kernel, stride, padding, dilation, ceil_mode, out: Any = None):
     """Maxima, and the place inside the window of each."""
     rank = len(kernel)
     best, where = _max_pool(x, kernel, stride, padding, dilation, out[0].shape[-rank:])
@@ -100,7 +102,7 @@ def offsets_to_indices(offsets, kernel, input_size, stride, padding, dilation):
 
 
 @row("aten.max_pool2d_with_indices.default")
-def max_pool2d(x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False, out=None):
+def max_pool2d(x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False, out: Any = None):
     """Maxima of 2-d windows, and their flat indices."""
     kernel, stride, padding, dilation = _pool_args(x, kernel, stride, padding, dilation, 2)
     best, where = _max_pool(x, kernel, stride, padding, dilation, out[0].shape[-2:])
@@ -108,7 +110,7 @@ def max_pool2d(x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False, out
 
 
 @row("aten.max_pool3d_with_indices.default")
-def max_pool3d(x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False, out=None):
+def max_pool3d(x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False, out: Any = None):
     """Maxima of 3-d windows, and their flat indices."""
     kernel, stride, padding, dilation = _pool_args(x, kernel, stride, padding, dilation, 3)
     best, where = _max_pool(x, kernel, stride, padding, dilation, out[0].shape[-3:])
@@ -141,7 +143,7 @@ def _avg_divisor(shape, kernel, stride, padding, out_space, include_pad, overrid
 
 
 def _avg_sum(x, kernel, stride, padding, out_space):
-    total = None
+    total: Any = None
     for _, window in _windows(x, kernel, stride, padding, [1] * len(kernel), out_space, 0):
         total = window if total is None else total + window
     return total
@@ -160,7 +162,7 @@ def _avg_pool(x, kernel, stride, padding, include_pad, override, out, rank):
 
 @row("aten.avg_pool2d.default", supports=lambda x, *a, **k: x.is_floating_point())
 def avg_pool2d(
-    x, kernel, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, out=None
+    x, kernel, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, out: Any = None
 ):
     """Means of 2-d windows."""
     return _avg_pool(x, kernel, stride, padding, count_include_pad, divisor_override, out, 2)
@@ -168,14 +170,14 @@ def avg_pool2d(
 
 @row("aten.avg_pool3d.default", supports=lambda x, *a, **k: x.is_floating_point())
 def avg_pool3d(
-    x, kernel, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, out=None
+    x, kernel, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, out: Any = None
 ):
     """Means of 3-d windows."""
     return _avg_pool(x, kernel, stride, padding, count_include_pad, divisor_override, out, 3)
 
 
 @row("aten.avg_pool1d.default", supports=lambda x, *a, **k: x.is_floating_point())
-def avg_pool1d(x, kernel, stride=(), padding=0, ceil_mode=False, count_include_pad=True, out=None):
+def avg_pool1d(x, kernel, stride=(), padding=0, ceil_mode=False, count_include_pad=True, out: Any = None):
     """Means of 1-d windows."""
     return _avg_pool(x, kernel, stride, padding, count_include_pad, None, out, 1)
 
@@ -241,6 +243,6 @@ def _nearest(x, scales, out, exact):
 
 
 @row("aten.upsample_nearest2d.default", "aten.upsample_nearest2d.vec", supports=lambda *a, **k: False)
-def upsample_nearest2d(x, size, *scales, out=None):
+def upsample_nearest2d(x, size, *scales, out: Any = None):
     """Nearest-neighbour resampling; Inductor decomposes it, so this row only documents the fallback."""
     return cast(_nearest(x, scales, out, False), x.dtype)

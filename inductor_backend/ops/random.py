@@ -6,6 +6,8 @@ Law: the same seed gives the same samples; different seeds give independent stre
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -24,13 +26,13 @@ def lookup_seed(seeds, index):
 
 
 @row("prims.inductor_random.default")
-def random(size, seed, mode, align_dtype=None, out=None):
+def random(size, seed, mode, align_dtype=None, out: Any = None):
     """Uniform in [0, 1) or standard normal, always f32."""
     draw = jax.random.uniform if mode == "rand" else jax.random.normal
     return draw(_key(seed), out.shape, jnp.float32)
 
 
 @row("prims.inductor_randint.default")
-def randint(low, high, size, seed, out=None):
+def randint(low, high, size, seed, out: Any = None):
     """Whole numbers in [low, high)."""
     return jax.random.randint(_key(seed), out.shape, low, high, jnp.int64)

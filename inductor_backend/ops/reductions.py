@@ -6,6 +6,8 @@ NaN is the largest and the smallest value at once, ties take the first index, a 
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +28,7 @@ def _wide(x, out_dtype):
 
 
 @reduction("aten.sum.dim_IntList", "aten.sum.default")
-def sum_(x, dim=None, keepdim=False, dtype=None, out=None):
+def sum_(x, dim=None, keepdim=False, dtype=None, out: Any = None):
     """Sum; half precision accumulates in f32 and rounds once."""
     return jnp.sum(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(
         out.dtype
@@ -34,7 +36,7 @@ def sum_(x, dim=None, keepdim=False, dtype=None, out=None):
 
 
 @reduction("aten.mean.dim", "aten.mean.default")
-def mean(x, dim=None, keepdim=False, dtype=None, out=None):
+def mean(x, dim=None, keepdim=False, dtype=None, out: Any = None):
     """Mean; of nothing it is NaN."""
     axes = dims(dim, x.ndim)
     count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
@@ -43,13 +45,13 @@ def mean(x, dim=None, keepdim=False, dtype=None, out=None):
 
 
 @reduction("aten.prod.default")
-def prod(x, dtype=None, out=None):
+def prod(x, dtype=None, out: Any = None):
     """Product of everything."""
     return jnp.prod(cast(x, _wide(x, out.dtype))).astype(out.dtype)
 
 
 @reduction("aten.prod.dim_int")
-def prod_dim(x, dim, keepdim=False, dtype=None, out=None):
+def prod_dim(x, dim, keepdim=False, dtype=None, out: Any = None):
     """Product along one dimension."""
     return jnp.prod(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(
         out.dtype
@@ -96,26 +98,26 @@ def _variance(x, dim, correction, keepdim, out_dtype):
 
 
 @reduction("aten.var.correction")
-def var(x, dim=None, correction=None, keepdim=False, out=None):
+def var(x, dim=None, correction=None, keepdim=False, out: Any = None):
     """Variance, in two passes."""
     return _variance(x, dim, correction, keepdim, out.dtype)[0]
 
 
 @reduction("aten.var.dim")
-def var_dim(x, dim=None, unbiased=True, keepdim=False, out=None):
+def var_dim(x, dim=None, unbiased=True, keepdim=False, out: Any = None):
     """Variance with the older signature."""
     return _variance(x, dim, int(unbiased), keepdim, out.dtype)[0]
 
 
 @reduction("aten.std.correction")
-def std(x, dim=None, correction=None, keepdim=False, out=None):
+def std(x, dim=None, correction=None, keepdim=False, out: Any = None):
     """Standard deviation."""
     wide = jnp.float32 if x.dtype in (jnp.bfloat16, jnp.float16) else out.dtype
     return jnp.sqrt(_variance(x, dim, correction, keepdim, wide)[0]).astype(out.dtype)
 
 
 @reduction("aten.var_mean.correction")
-def var_mean(x, dim=None, correction=None, keepdim=False, out=None):
+def var_mean(x, dim=None, correction=None, keepdim=False, out: Any = None):
     """Variance and mean."""
     return _variance(x, dim, correction, keepdim, out[0].dtype)
 
@@ -215,19 +217,19 @@ def min_dim(x, dim, keepdim=False):
 
 
 @reduction("aten.any.default", "aten.any.dim", "aten.any.dims")
-def any_(x, dim=None, keepdim=False, out=None):
+def any_(x, dim=None, keepdim=False, out: Any = None):
     """Whether any element is true."""
     return jnp.any(x != 0, dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(out.dtype)
 
 
 @reduction("aten.all.default", "aten.all.dim", "aten.all.dims")
-def all_(x, dim=None, keepdim=False, out=None):
+def all_(x, dim=None, keepdim=False, out: Any = None):
     """Whether every element is true."""
     return jnp.all(x != 0, dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(out.dtype)
 
 
 @reduction("aten.logsumexp.default")
-def logsumexp(x, dim, keepdim=False, out=None):
+def logsumexp(x, dim, keepdim=False, out: Any = None):
     """log(sum(exp(x))) without overflow."""
     x = cast(x, _wide(x, out.dtype))
     axes = dims(dim, x.ndim)
@@ -238,7 +240,7 @@ def logsumexp(x, dim, keepdim=False, out=None):
 
 
 @reduction("aten._softmax.default")
-def softmax(x, dim, half_to_float=False, out=None):
+def softmax(x, dim, half_to_float=False, out: Any = None):
     """exp(x - max) over its sum."""
     if x.ndim == 0:
         return jnp.where(x == x, 1, x).astype(out.dtype)
@@ -248,7 +250,7 @@ def softmax(x, dim, half_to_float=False, out=None):
 
 
 @reduction("aten._log_softmax.default")
-def log_softmax(x, dim, half_to_float=False, out=None):
+def log_softmax(x, dim, half_to_float=False, out: Any = None):
     """The logarithm of softmax."""
     if x.ndim == 0:
         return jnp.where(x == x, 0, x).astype(out.dtype)
@@ -258,7 +260,7 @@ def log_softmax(x, dim, half_to_float=False, out=None):
 
 
 @reduction("aten.linalg_vector_norm.default")
-def vector_norm(x, ord=2, dim=None, keepdim=False, dtype=None, out=None):
+def vector_norm(x, ord=2, dim=None, keepdim=False, dtype=None, out: Any = None):
     """The ord-norm along dimensions."""
     axes = dims(dim, x.ndim)
     wide = _wide(x, out.dtype)
@@ -306,7 +308,7 @@ def _blocked_cumsum(x):
 
 
 @row("aten.cumsum.default")
-def cumsum(x, dim, dtype=None, out=None):
+def cumsum(x, dim, dtype=None, out: Any = None):
     """Prefix sums."""
     wide = _wide(x, out.dtype)
     x = cast(x, wide)
@@ -322,7 +324,7 @@ def cumsum(x, dim, dtype=None, out=None):
 
 
 @row("aten.cumprod.default")
-def cumprod(x, dim, dtype=None, out=None):
+def cumprod(x, dim, dtype=None, out: Any = None):
     """Prefix products."""
     x = cast(x, _wide(x, out.dtype))
     return (jnp.cumprod(x, dim % x.ndim) if x.ndim else x).astype(out.dtype)

@@ -7,6 +7,7 @@ business of the place where a result leaves the graph, except where an operator 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ def _as_list(dim):
 
 
 @view("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten._reshape_alias.default")
-def reshape(x, size, *rest, out=None):
+def reshape(x, size, *rest, out: Any = None):
     """The same elements under another shape."""
     return jnp.reshape(x, out.shape)
 
@@ -46,7 +47,7 @@ def t(x):
 
 
 @view("aten.expand.default")
-def expand(x, size, implicit=False, out=None):
+def expand(x, size, implicit=False, out: Any = None):
     """Dimensions of 1 repeated."""
     return jnp.broadcast_to(x, out.shape)
 
@@ -58,7 +59,7 @@ def unsqueeze(x, dim):
 
 
 @view("aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default")
-def squeeze(x, dim=None, out=None):
+def squeeze(x, dim=None, out: Any = None):
     """Dimensions of 1 removed."""
     return jnp.reshape(x, out.shape)
 
@@ -168,7 +169,7 @@ def strided_offsets(size, stride, offset):
     supports=lambda x, size, stride, offset=None: x.storage_offset() == 0 and _dense(x.shape, x.stride()),
     notes="reads the strides that eager would have produced, from the FX node's metadata",
 )
-def as_strided(x, size, stride, offset=None, strides=None):
+def as_strided(x, size, stride, offset=None, strides: Any = None):
     """Elements by their storage offset in the layout eager would have produced."""
     flat = _storage(x, strides)
     size, stride, offset = tuple(size), tuple(stride), offset or 0
@@ -182,7 +183,7 @@ def as_strided(x, size, stride, offset=None, strides=None):
     "aten.as_strided_scatter.default",
     supports=lambda x, src, size, stride, offset=None: x.storage_offset() == 0 and _dense(x.shape, x.stride()),
 )
-def as_strided_scatter(x, src, size, stride, offset=None, strides=None):
+def as_strided_scatter(x, src, size, stride, offset=None, strides: Any = None):
     """`x` with the strided elements replaced by `src`."""
     flat = _storage(x, strides).at[strided_offsets(size, stride, offset or 0)].set(src)
     order = sorted(range(x.ndim), key=lambda d: (-strides[d], d))
@@ -191,7 +192,7 @@ def as_strided_scatter(x, src, size, stride, offset=None, strides=None):
 
 # ------------------------------------------------------------------------------------------------ dtype views
 @row("aten.view.dtype", supports=lambda x, dtype: not (x.dtype.is_complex or dtype.is_complex or x.dim() == 0))
-def view_dtype(x, dtype, out=None):
+def view_dtype(x, dtype, out: Any = None):
     """The same bits under another dtype; the last dimension grows or shrinks with the width."""
     wide, narrow = jnp.dtype(x.dtype).itemsize, jnp.dtype(out.dtype).itemsize
     if x.dtype == jnp.bool_:
@@ -238,14 +239,14 @@ def diagonal_scatter(x, src, offset=0, dim1=0, dim2=1):
 
 # ------------------------------------------------------------------------------------------------------ joining
 @row("aten.cat.default")
-def cat(arrays, dim=0, out=None):
+def cat(arrays, dim=0, out: Any = None):
     """Arrays joined along a dimension; 1-d empty ones are skipped, as in torch."""
     parts = [cast(a, out.dtype) for a in arrays if a.shape != (0,)] or [cast(arrays[0], out.dtype)]
     return jnp.concatenate(parts, dim) if len(parts) > 1 else parts[0]
 
 
 @row("aten.stack.default")
-def stack(arrays, dim=0, out=None):
+def stack(arrays, dim=0, out: Any = None):
     """Arrays joined along a new dimension."""
     return jnp.stack([cast(a, out.dtype) for a in arrays], dim)
 
@@ -295,7 +296,7 @@ def tril(x, diagonal=0):
 
 # ----------------------------------------------------------------------------------------------------- creation
 def _creation(*names, fill):
-    def make(*args, out=None, **kw):
+    def make(*args, out: Any = None, **kw):
         return jnp.full(out.shape, fill, out.dtype)
 
     row(*names, kind=POINTWISE)(make)
@@ -310,31 +311,31 @@ _creation(
 
 
 @row("aten.full.default", kind=POINTWISE)
-def full(size, value, dtype=None, layout=None, device=None, pin_memory=None, out=None):
+def full(size, value, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """One value everywhere."""
     return jnp.broadcast_to(cast(value, out.dtype), out.shape)
 
 
 @row("aten.full_like.default", "aten.fill.Scalar", "aten.fill.Tensor", kind=POINTWISE)
-def full_like(x, value, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None, out=None):
+def full_like(x, value, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None, out: Any = None):
     """One value everywhere, in the shape of x."""
     return jnp.broadcast_to(cast(value, out.dtype), out.shape)
 
 
 @row("aten.new_full.default", kind=POINTWISE)
-def new_full(x, size, value, dtype=None, layout=None, device=None, pin_memory=None, out=None):
+def new_full(x, size, value, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """One value everywhere."""
     return jnp.broadcast_to(cast(value, out.dtype), out.shape)
 
 
 @row("aten.scalar_tensor.default", kind=POINTWISE)
-def scalar_tensor(value, dtype=None, layout=None, device=None, pin_memory=None, out=None):
+def scalar_tensor(value, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """A number as a 0-d array."""
     return cast(value, out.dtype)
 
 
 @row("prims.iota.default")
-def iota(length, start, step, dtype, device=None, requires_grad=False, out=None):
+def iota(length, start, step, dtype, device=None, requires_grad=False, out: Any = None):
     """Start, start + step, ..."""
     index = lax.iota(out.dtype, length)
     index = index if step == 1 else index * jnp.asarray(step, out.dtype)
@@ -342,7 +343,7 @@ def iota(length, start, step, dtype, device=None, requires_grad=False, out=None)
 
 
 @row("aten.arange.start_step")
-def arange(start, end, step=1, dtype=None, layout=None, device=None, pin_memory=None, out=None):
+def arange(start, end, step=1, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """Start, start + step, ... below end."""
     if jnp.issubdtype(out.dtype, jnp.integer):
         return iota(out.shape[0], start, step, out.dtype, out=out)
@@ -351,13 +352,13 @@ def arange(start, end, step=1, dtype=None, layout=None, device=None, pin_memory=
 
 
 @row("aten.eye.default", "aten.eye.m")
-def eye(*args, out=None, **kw):
+def eye(*args, out: Any = None, **kw):
     """Ones on the diagonal."""
     return jnp.eye(*out.shape, dtype=out.dtype)
 
 
 @row("aten.linspace.default", supports=lambda start, end, steps, **kw: steps > 0)
-def linspace(start, end, steps, dtype=None, layout=None, device=None, pin_memory=None, out=None):
+def linspace(start, end, steps, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """Evenly spaced numbers, both ends included; built from both ends, as torch does."""
     if jnp.issubdtype(out.dtype, jnp.integer):
         return jnp.linspace(start, end, steps, dtype=jnp.float64).astype(out.dtype)
