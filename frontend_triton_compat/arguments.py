@@ -56,12 +56,17 @@ class Signature:
     """A kernel's parameters: names, defaults, and which are constexpr."""
 
     def __init__(self, fn: Callable[..., Any], where: Where | None):
-        self.where = where
+        self.defined = where
         parameters = list(inspect.signature(fn).parameters.values())
         self.names = [p.name for p in parameters]
         self.defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
         self.constexprs = {p.name for p in parameters if _is_constexpr(p.annotation)}
         self.known = set(self.names)
+
+    @property
+    def where(self) -> Where | None:
+        """What a bad launch is blamed on: the user's line that launches."""
+        return launch_line(self.defined)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Parameter name -> argument, defaults filled in.
@@ -263,7 +268,12 @@ def _hashable(value: Any) -> Any:
     return (type(value), value)
 
 
-def grid_of(grid: Any, meta: Mapping[str, Any], where: Where | None) -> tuple[int, int, int]:
+def launch_line(defined: Where | None) -> Where | None:
+    """The user's line that is running now, or where the kernel is defined."""
+    return Where.caller(2) or defined
+
+
+def grid_of(grid: Any, meta: Mapping[str, Any], defined: Where | None) -> tuple[int, int, int]:
     """The launch grid as three numbers.
 
     Raises:
@@ -275,7 +285,7 @@ def grid_of(grid: Any, meta: Mapping[str, Any], where: Where | None) -> tuple[in
         raise error(
             "launch-grid",
             f"the grid function asks for {missing}, which the launch does not have",
-            where=where,
+            where=launch_line(defined),
             why=f"it is given the arguments by name: {', '.join(meta)}",
             do="ask for one of these, or compute the grid from values of your own",
         ) from missing
@@ -290,14 +300,14 @@ def grid_of(grid: Any, meta: Mapping[str, Any], where: Where | None) -> tuple[in
         raise error(
             "launch-grid",
             f"the grid {value!r} is not one to three integers",
-            where=where,
+            where=launch_line(defined),
             do="kernel[(n_programs,)](...), or a function of the arguments: kernel[lambda meta: (...,)](...)",
         )
     if min(sizes) < 1:
         raise error(
             "launch-grid",
             f"the grid {tuple(sizes)} has no programs",
-            where=where,
+            where=launch_line(defined),
             why="no program would run, so no output would be written; an empty tensor is the usual cause",
             do="skip the launch when there is nothing to do: `if x.numel(): kernel[grid](...)`",
         )
@@ -328,7 +338,7 @@ def flat_params(params: Sequence[Param]) -> list[Param]:
     return out
 
 
-def aliases_of(call: Call, where: Where | None) -> dict[str, tuple[str, int]]:
+def aliases_of(call: Call, defined: Where | None) -> dict[str, tuple[str, int]]:
     """Parameters whose memory overlaps an earlier one's: name -> (that parameter, offset in elements).
 
     Raises:
@@ -350,7 +360,7 @@ def aliases_of(call: Call, where: Where | None) -> dict[str, tuple[str, int]]:
                     raise error(
                         "aliased-arguments",
                         f"arguments {first!r} ({elements[first]}) and {name!r} ({elements[name]}) share memory",
-                        where=where,
+                        where=launch_line(defined),
                         why="a write through one would have to show through the other under another dtype",
                         do=f"pass a copy: {name}.clone()",
                     )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bridge.diagnostics import Diagnostic, Where, error
-from frontend_triton_compat.arguments import Call, Signature, grid_of
+from frontend_triton_compat.arguments import Call, Signature, grid_of, launch_line
 from frontend_triton_compat.compiled import Compiled
 from frontend_triton_compat.specialise import Specialisations, defect
 
@@ -134,7 +134,7 @@ class JITFunction:
             raise error(
                 "launch-device",
                 "torch tensors and jax arrays in one launch",
-                where=self.where,
+                where=launch_line(self.where),
                 why="torch tensors are written in place, jax arrays are replaced by new ones",
                 do="convert with bridge.to_torch or bridge.to_jax",
             )
@@ -181,7 +181,7 @@ class JITFunction:
             raise error(
                 "launch-grid",
                 f"{self.fn.__name__} was not launched yet, so its grid is not known",
-                where=self.where,
+                where=launch_line(self.where),
                 do="say it: kernel.check(..., grid=(16,)) or kernel[(16,)].check(...)",
             )
         return self._last_grid

@@ -8,6 +8,7 @@ held as fp32 there, and a note says so.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat.arguments import Call, aliases_of, flat_params, grid_of, memory_of
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit import cpu, tpu
+from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.ir import Block, Kernel
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.specialise import plan_for
@@ -29,6 +31,10 @@ from frontend_triton_compat.types import FP16, FP32, dtype, pointer_type
 
 if TYPE_CHECKING:
     from frontend_triton_compat.launch import JITFunction
+
+
+#: Diagnostics that mean that what we emitted is wrong, not what the user wrote.
+_DEFECTS = ("internal-error", "tpu-compile-failed", "tpu-compiler-crash", "kernel-trace-failed", "kernel-arity")
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,7 @@ class Verdict:
         )
 
 
-def translate(
-    kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any, target: str
-) -> cpu.Module:
+def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any, target: str) -> Module:
     """The module that runs on `target`.
 
     Raises:
@@ -139,7 +143,7 @@ def widen_fp16(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def specs_of(module: cpu.Module, call: Call) -> list[jax.ShapeDtypeStruct]:
+def specs_of(module: Module, call: Call) -> list[jax.ShapeDtypeStruct]:
     """What the module's entry takes, without data."""
     elements = {p.name: p.type for p in flat_params(call.params)}
     out = []
@@ -162,14 +166,13 @@ def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], g
         specs = specs_of(module, kernel._signature.call(args, kwargs, placeless=True))
         report = pc.schedule_report(load_source(module.source, module.entry), specs, target)
     except Diagnostic as refused:
-        at = refused.where if refused.where is not None and not refused.where.file.startswith("<") else where
-        ours = refused.slug in ("internal-error", "tpu-compile-failed")
+        at = _users_line(refused.where, module, where)
         return Verdict(
             **base,
-            verdict="failed" if ours else "diagnosed",
+            verdict="failed" if refused.slug in _DEFECTS else "diagnosed",
             code=refused.code,
             slug=refused.slug,
-            message=str(refused.at(at)),
+            message=str(type(refused)(refused.slug, refused.what, where=at, why=refused.why, do=refused.do)),
             where={"line": at.line, "col": at.col},
             source=module.source if module else "",
         )
@@ -182,6 +185,17 @@ def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], g
         "spills": report.spills,
     }
     return Verdict(**base, verdict="ok", static=static, source=module.source, report=report)
+
+
+def _users_line(found: Where | None, module: Module | None, kernel: Where) -> Where:
+    """A place in emitted source as the user's line that it was written from."""
+    if found is None or module is None or not found.file.startswith("<torch-pallas"):
+        return found or kernel
+    for line in reversed(module.source.splitlines()[: found.line]):
+        match = re.search(r"# line (\d+)$", line)
+        if match:
+            return Where(kernel.file, int(match[1]), function=kernel.function)
+    return kernel
 
 
 def _no_static() -> dict[str, Any]:

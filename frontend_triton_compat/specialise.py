@@ -15,7 +15,7 @@ from typing import Any
 from bridge import compat
 from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat.access import Memory
-from frontend_triton_compat.arguments import Call, aliases_of, memory_of, tensor_in_key
+from frontend_triton_compat.arguments import Call, aliases_of, launch_line, memory_of, tensor_in_key
 from frontend_triton_compat.compiled import Compiled
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.emit.program import KeepWhole
@@ -166,7 +166,7 @@ class Specialisations:
                 raise error(
                     "empty-tensor",
                     f"argument {name!r} has shape {memory.shape}: no elements",
-                    where=self.where,
+                    where=launch_line(self.where),
                     why="a pointer to an empty tensor points at no memory",
                     do=f"skip the launch when {name}.numel() == 0, or pass None for an argument that is not used",
                 )
@@ -191,7 +191,7 @@ class Specialisations:
                 raise error(
                     "overlapping-output",
                     f"argument {name!r} is stored to, but its elements share memory (strides {memory.strides})",
-                    where=self.where,
+                    where=launch_line(self.where),
                     why="several elements of an expanded tensor are one place in memory",
                     do=f"pass a tensor of its own: {name}.contiguous()",
                 )

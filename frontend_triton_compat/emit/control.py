@@ -56,10 +56,9 @@ class Control(Tiles):
         if fold is None:
             self.serial(op)
             return
-        adders = {adder: (arg, fn) for arg, (fn, adder) in fold.sums.items()}
         body = op.regions[0]
         for inner in body.ops:
-            if inner not in adders:
+            if inner not in fold.absorbed:
                 self.op(inner)
         k = fold.loop.var
         for i, arg in enumerate(body.args[1:]):

@@ -68,6 +68,8 @@ class Elementwise(Base):
             first = operands[:1] if fn == "where" else []
             rest = operands[len(first) :]
             typed = [*first, *(e if e.literal is None else literal(e.literal, name) for e in rest)]
+        elif any(_wide(e) for e in operands):  # a bare number beyond int32 has no type of its own
+            typed = [literal(e.literal, element.numpy_name) if _wide(e) else e for e in operands]
         dims = union(typed)
         infix = code.startswith("{") or code.startswith("0 -") or code.startswith("~")
         parts = [align(e, dims) for e in typed]
@@ -123,6 +125,11 @@ class Elementwise(Base):
             inner.code if inner.literal is None else literal(inner.literal, op.operands[0].type.element.numpy_name).code
         )
         return Expr(f"lax.bitcast_convert_type({code}, jnp.{op.result.type.element.numpy_name})", inner.dims)
+
+
+def _wide(expr: Expr) -> bool:
+    number = expr.literal
+    return isinstance(number, int) and not isinstance(number, bool) and not -(2**31) <= number < 2**31
 
 
 def cast_code(inner: Expr, source: Any, target: Any) -> str:

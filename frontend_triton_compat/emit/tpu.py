@@ -255,9 +255,8 @@ class TpuEmitter(Emitter):
     def _terms(self, op: Op, fold: Fold) -> list[tuple[int, Expr]]:
         """Write the loop's body for one grid step; what it adds to every accumulator."""
         body = op.regions[0]
-        adders = {adder for _, adder in fold.sums.values()}
         for inner in body.ops:
-            if inner not in adders:
+            if inner not in fold.absorbed:
                 self.op(inner)
         out = []
         for i in self._live_sums(op, fold):

@@ -7,7 +7,7 @@ other's stores, and nothing looks at a running total.
 from __future__ import annotations
 
 from frontend_triton_compat.demand import Access
-from frontend_triton_compat.ir import Op, walk
+from frontend_triton_compat.ir import Op, Value, walk
 from frontend_triton_compat.schedule.plan import Fold, Schedule
 
 #: A folded loop may not make a computed value larger than this many elements.
@@ -55,9 +55,13 @@ def _foldable(plan: Schedule, op: Op) -> Fold | None:
         if [v.producer for v in body.yields].count(adder) > 1:
             return None
         if adder.kind == "map" and adder["fn"] in _ACCUMULATE and adder.operands.count(arg) == 1:
-            fold.sums[arg] = (_ACCUMULATE[adder["fn"]], adder)
+            fn = _ACCUMULATE[adder["fn"]]
+            product = _added_product(plan, adder, arg, body.ops) if fn == "sum" else None
+            fold.sums[arg] = (fn, product or adder)
+            fold.absorbed |= {adder, product or adder}
         elif adder.kind == "dot" and adder.operands[2] is arg and arg not in adder.operands[:2]:
             fold.sums[arg] = ("sum", adder)
+            fold.absorbed.add(adder)
         else:
             return None
     if fold.sums and not loop.uniform:
@@ -75,14 +79,25 @@ def _foldable(plan: Schedule, op: Op) -> Fold | None:
     return fold
 
 
+def _added_product(plan: Schedule, adder: Op, arg: Value, ops: list[Op]) -> Op | None:
+    """The dot of ``acc += tl.dot(a, b)``, if its product is used for nothing else."""
+    (term,) = [v for v in adder.operands if v is not arg]
+    dot = term.producer
+    if dot is None or dot.kind != "dot" or dot not in ops or plan.demand.users.get(term) != [adder]:
+        return None
+    start = dot.operands[2].producer
+    while start is not None and start.kind in ("splat", "broadcast"):
+        start = start.operands[0].producer
+    return dot if start is not None and start.kind == "const" and start["value"] == 0 else None
+
+
 def _same_memory(plan: Schedule, a: Access, b: Access) -> bool:
     return a.param == b.param
 
 
 def _too_large(plan: Schedule, fold: Fold) -> bool:
-    adders = {adder for _, adder in fold.sums.values()}
     for op in walk(fold.loop.op.regions[0]):
-        if op.kind == "load" or op in adders:
+        if op.kind == "load" or op in fold.absorbed:
             continue
         for value in op.results:
             if value in plan.demand.live and value not in plan.demand.indexed and value.shape:

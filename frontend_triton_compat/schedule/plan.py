@@ -23,11 +23,14 @@ class Fold:
 
     Attributes:
         loop: the loop.
-        sums: carried values that only accumulate: block argument -> (reduction, the operation that adds).
+        sums: carried values that only accumulate: block argument -> (reduction, the operation that adds). A dot whose
+            product is added, and nothing else, is itself that operation.
+        absorbed: operations that have no statement of their own: those that add.
     """
 
     loop: Loop
     sums: dict[Value, tuple[str, Op]] = field(default_factory=dict)
+    absorbed: set[Op] = field(default_factory=set)
 
 
 @dataclass(eq=False)
