@@ -90,7 +90,9 @@ class Control(Tiles):
         if k in term.dims:
             axis = term.dims.index(k)
             dims = tuple(None if i == axis else d for i, d in enumerate(term.dims))
-            return Expr(self.reduction(fn, term, axis, term_value.type.element), dims)
+            total = Expr(self.reduction(fn, term, axis, term_value.type.element), dims)
+            # Iterations past a crop still add what their masked loads give.
+            return total if k.extent is None else self.count_dropped(fn, total, term.fills.get(k), k, adder)
         return Expr(f"{term.operand} * {k.size}", term.dims) if fn == "sum" else term
 
     def carried(

@@ -113,7 +113,7 @@ class CpuEmitter(Emitter):
         for i, (piece, size) in enumerate(zip(window.slices, view.widths)):
             if i == 0:
                 piece = Slice(piece.start - view.origin // view.strides[0], piece.steps, piece.opaques)
-            if piece.opaques:
+            if piece.opaques or any(v.count is None for v in piece.steps):
                 index = self._row_index(piece, size)
             else:
                 index = self._slice_index(piece, size)

@@ -98,9 +98,11 @@ class Tiles(Elementwise):
         if var in expr.dims:
             return expr
         dims = (*expr.dims, var)
+        fills = {**expr.fills, var: Expr(expr.code, expr.dims, expr.literal)}  # the same everywhere, past a crop too
         if expr.literal is not None:
             expr = literal(expr.literal, of.element.numpy_name)
-        return Expr(f"jnp.broadcast_to({align(expr, dims)}, {shape_of(dims, self.extent)})", dims)
+        code = f"jnp.broadcast_to({align(expr, dims)}, {shape_of(dims, self.extent)})"
+        return Expr(code, dims, None, fills)
 
     # -- reductions and contractions
 
@@ -119,7 +121,7 @@ class Tiles(Elementwise):
         dims = tuple(None if i == axis else d for i, d in enumerate(expr.dims))
         out = Expr(self.reduction(op["fn"], expr, axis, element), dims)
         if var.extent is not None:
-            out = self._count_dropped(op["fn"], out, expr.fills.get(var), var, op)
+            out = self.count_dropped(op["fn"], out, expr.fills.get(var), var, op)
         return out
 
     def reduction(self, fn: str, expr: Expr, axis: int, element: Any) -> str:
@@ -130,7 +132,8 @@ class Tiles(Elementwise):
             raise error(code[1:], f"{fn} on {self.target}", why=row.doc)
         return self.with_helpers(code.format(expr.code if is_call(code) else expr.operand, axis=axis))
 
-    def _count_dropped(self, fn: str, out: Expr, fill: Expr | None, var: Var, op: Op) -> Expr:
+    def count_dropped(self, fn: str, out: Expr, fill: Expr | None, var: Var, op: Op) -> Expr:
+        """A reduction with the elements past the crop counted in: they all are `fill`."""
         assert var.size is not None and var.extent is not None
         if fill is None:
             raise KeepWhole(var)
@@ -186,10 +189,6 @@ class Tiles(Elementwise):
             )
         assert gone_b is not None
         a, b = self.with_dim(a, gone_a, a_value.type), self.with_dim(b, gone_b, b_value.type)
-        if gone_a.extent is not None:
-            zero = any(f is not None and f.literal == 0 for f in (a.fills.get(gone_a), b.fills.get(gone_b)))
-            if not zero:
-                raise KeepWhole(gone_a)
         if gone_a is not gone_b:  # renamed apart: the same elements under two names
             if gone_a in b.dims:
                 raise error("internal-error", "a contraction meets itself", where=op.where)
@@ -199,6 +198,9 @@ class Tiles(Elementwise):
             if var in a.dims or var in b.dims:
                 a, b = self.with_dim(a, var, a_value.type), self.with_dim(b, var, b_value.type)
                 contracted.append(var)
+        for var in contracted:
+            if var.extent is not None and not any(_is_zero(e.fills.get(var)) for e in (a, b)):
+                raise KeepWhole(var)
         a, b = self._plain(a), self._plain(b)
         batch = [d for d in a.vars if d in b.vars and d not in contracted]
         free_a = [d for d in a.vars if d not in contracted and d not in batch]
@@ -230,3 +232,7 @@ class Tiles(Elementwise):
             return expr
         index = ", ".join("0" if d is None else ":" for d in expr.dims)
         return Expr(f"{expr.operand}[{index}]", expr.vars, None, expr.fills)
+
+
+def _is_zero(fill: Expr | None) -> bool:
+    return fill is not None and fill.literal is not None and fill.literal == 0
