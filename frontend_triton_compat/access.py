@@ -79,6 +79,7 @@ class View:
         shape: sizes; the first is as long as the accesses need.
         origin: element, counted from the pointer, where the view starts.
         pad: elements of the view that lie before and behind the storage and must be made up.
+        roams: whether run-time numbers decide where an access goes: the view is then all of the storage.
         widths: sizes as the kernel sees them: inner dimensions are widened where a masked block runs over their end.
     """
 
@@ -88,6 +89,7 @@ class View:
     origin: int
     pad: tuple[int, int]
     widths: tuple[int, ...]
+    roams: bool = False
 
     @property
     def widened(self) -> bool:
@@ -198,15 +200,17 @@ def _chains(pool: Sequence[int]) -> list[tuple[int, ...]]:
 
 def make_view(memory: Memory, strides: tuple[int, ...], windows: Sequence[Window], forms: Sequence[Form]) -> View:
     """The smallest view that holds every window, and for accesses by computed index everything the tensor has."""
-    lows, highs = [], []
+    lows, highs, roams = [], [], False
     for window in windows:
         lo, hi = window.slices[0].bounds()[0], window.slices[0].reach()
         if window.slices[0].opaques or any(v.count is None for v in window.slices[0].steps):
-            lo, hi = _tensor_rows(memory, strides[0])
+            lo, hi = _storage_rows(memory, strides[0])
+            roams = True
         lows.append(lo)
         highs.append(hi)
     if forms or not windows:
-        lo, hi = _tensor_rows(memory, strides[0])
+        lo, hi = _storage_rows(memory, strides[0])
+        roams = True
         lows.append(lo)
         highs.append(hi)
     lo, hi = min(lows), max(highs)
@@ -220,11 +224,11 @@ def make_view(memory: Memory, strides: tuple[int, ...], windows: Sequence[Window
     for window in windows:
         for i, piece in enumerate(window.slices[1:], 1):
             widths[i] = max(widths[i], piece.reach() + 1)
-    return View(memory, strides, shape, origin, pad, tuple(widths))
+    return View(memory, strides, shape, origin, pad, tuple(widths), roams)
 
 
-def _tensor_rows(memory: Memory, stride: int) -> tuple[int, int]:
-    """First and last index along the outermost dimension of what the tensor itself covers."""
+def _storage_rows(memory: Memory, stride: int) -> tuple[int, int]:
+    """First and last index along the outermost dimension of whole rows in the storage, and of the tensor itself."""
     lo = sum(min(0, s * (n - 1)) for s, n in zip(memory.strides, memory.shape) if n)
     hi = sum(max(0, s * (n - 1)) for s, n in zip(memory.strides, memory.shape) if n)
-    return lo // stride, hi // stride
+    return min(lo // stride, -(memory.before // stride)), max(hi // stride, memory.after // stride - 1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.dims import Axis, Dims
 from frontend_triton_compat.forms import ARRAY_FN, Form, Opaque, Symbol, Var, simplify
 from frontend_triton_compat.ir import Block, Kernel, Op, Value
@@ -112,12 +113,17 @@ class Affine:
                 self._inherit_base(other, init)
             self._block(cond)
             self._block(body)
+            for arg, final in zip(body.args, body.yields):
+                if arg.type.is_pointer and not self._same_base(arg, final):
+                    raise pointer_choice(op, self._bases.get(arg, "?"), self._bases.get(final, "?"))
             for result, init in zip(op.results, op.operands):
                 self._inherit_base(result, init)
         elif op.kind == "if":
             for region in op.regions:
                 self._block(region)
             for result, a, b in zip(op.results, op.regions[0].yields, op.regions[1].yields):
+                if result.type.is_pointer and not self._same_base(a, b):
+                    raise pointer_choice(op, self._bases.get(a, "?"), self._bases.get(b, "?"))
                 self._inherit_base(result, a)
                 if result.type.element.is_int() or result.type.is_pointer:
                     same = self._same_base(a, b) and self.form(a) == self.form(b)
@@ -139,8 +145,12 @@ class Affine:
             base, offset = self.aliases.get(op["name"], (op["name"], 0))
             self._bases[result], self._forms[result] = base, Form(offset)
             return
-        for operand in op.operands[:1]:
-            if result.type.is_pointer:
+        if result.type.is_pointer:
+            pointers = [v for v in op.operands if v.type.is_pointer]
+            for other in pointers[1:]:
+                if not self._same_base(pointers[0], other):
+                    raise pointer_choice(op, self._bases.get(pointers[0], "?"), self._bases.get(other, "?"))
+            for operand in pointers[:1]:
                 self._inherit_base(result, operand)
         if not (element.is_int() or result.type.is_pointer):
             return
@@ -149,6 +159,8 @@ class Affine:
         if form is None:
             return
         bounds = form.range()
+        if bounds is None and op.kind == "map" and element.is_int() and element.primitive_bitwidth < 32:
+            return  # narrow arithmetic wraps around soon
         if bounds is not None and element.is_int() and not element.is_bool():
             lo, hi = int_range(element)  # type: ignore[arg-type]
             if bounds[0] < lo or bounds[1] > hi:
@@ -225,9 +237,15 @@ class Affine:
         return None
 
     def _through(self, op: Op, source: Value) -> Form | None:
-        if op.kind == "cast" and op.result.type.element.is_bool():
+        form = self.form(source)
+        if op.kind != "cast":
+            return form
+        before, after = source.type.element, op.result.type.element
+        if after.is_bool() or before.is_bool():
             return None
-        return self.form(source)
+        if form.range() is None and before != after:
+            return None  # a narrower type cuts it off, a wider one must see what has wrapped around before
+        return form
 
     def _renamed(self, op: Op, source: Value, result: Value) -> Form:
         if op.kind == "trans":
@@ -291,6 +309,9 @@ class Affine:
             self._inherit_base(arg, init)
         self._find_inductions(loop, carried)
         self._block(body)
+        for arg, final in zip(carried, body.yields):
+            if arg.type.is_pointer and not self._same_base(arg, final):
+                raise pointer_choice(op, self._bases.get(arg, "?"), self._bases.get(final, "?"))
         for arg, result, init in zip(carried, op.results, op.operands[3:]):
             self._inherit_base(result, init)
             if arg in loop.carried and loop.uniform and trips is not None:
@@ -336,3 +357,15 @@ def _wrap(values: np.ndarray, element: object) -> np.ndarray:
         return values
     low = values & ((1 << bits) - 1)
     return np.where(low >> (bits - 1), low - (1 << bits), low) if element.kind == "int" else low
+
+
+def pointer_choice(op: Op, first: str, second: str) -> Diagnostic:
+    """The diagnostic for a pointer that is one argument's or another's, as the program runs."""
+    return error(
+        "pointer-choice",
+        f"a pointer that points into {first!r} or into {second!r}",
+        where=op.where,
+        why="every access belongs to one argument, so that its window is known; here a run-time value decides which",
+        do="choose between the loaded values instead of the pointers:\n"
+        f"    tl.where(condition, tl.load({first} + i), tl.load({second} + i))",
+    )

@@ -338,37 +338,57 @@ def flat_params(params: Sequence[Param]) -> list[Param]:
     return out
 
 
-def aliases_of(call: Call, defined: Where | None) -> dict[str, tuple[str, int]]:
-    """Parameters whose memory overlaps an earlier one's: name -> (that parameter, offset in elements).
+@dataclass(frozen=True)
+class Aliases:
+    """Parameters that share memory.
 
-    Raises:
-        TranslationError: they overlap under different dtypes.
+    Attributes:
+        same: parameter -> (the parameter that stands for the memory, offset in elements from it).
+        apart: pairs that share memory under different dtypes, which is fine as long as nobody writes.
     """
-    arrays = call.arrays
-    spans: list[tuple[int, int, str]] = []
-    out: dict[str, tuple[str, int]] = {}
-    for name, t in arrays.items():
-        if not isinstance(t, torch.Tensor) or t.device.type != "cpu" or not t.numel():
-            continue
-        size = t.element_size()
-        start = t.data_ptr()
-        end = start + size * (1 + sum(s * (n - 1) for s, n in zip(t.stride(), t.shape)))
-        for lo, hi, first in spans:
-            if start < hi and lo < end:
-                elements = {p.name: p.type for p in flat_params(call.params)}
-                if elements[first] != elements[name] or (start - arrays[first].data_ptr()) % size:
-                    raise error(
-                        "aliased-arguments",
-                        f"arguments {first!r} ({elements[first]}) and {name!r} ({elements[name]}) share memory",
-                        where=launch_line(defined),
-                        why="a write through one would have to show through the other under another dtype",
-                        do=f"pass a copy: {name}.clone()",
-                    )
-                out[name] = (first, (start - arrays[first].data_ptr()) // size)
-                break
+
+    same: dict[str, tuple[str, int]] = field(default_factory=dict)
+    apart: tuple[tuple[str, str], ...] = ()
+
+    def key(self) -> tuple[Any, ...]:
+        """The part of a specialisation's key."""
+        return (tuple(self.same.items()), self.apart)
+
+
+def aliases_of(call: Call) -> Aliases:
+    """The parameters of a launch whose memory overlaps, directly or through others."""
+    spans = []
+    for name, t in call.arrays.items():
+        if isinstance(t, torch.Tensor) and t.device.type == "cpu" and t.numel():
+            last = sum(s * (n - 1) for s, n in zip(t.stride(), t.shape))
+            spans.append((t.data_ptr(), t.data_ptr() + t.element_size() * (1 + last), name))
+    if len(spans) < 2:
+        return Aliases()
+    spans.sort()
+    groups: list[list[str]] = []
+    reach = 0
+    for start, end, name in spans:
+        if groups and start < reach:
+            groups[-1].append(name)
         else:
-            spans.append((start, end, name))
-    return out
+            groups.append([name])
+        reach = max(reach, end) if len(groups[-1]) > 1 else end
+    if len(groups) == len(spans):
+        return Aliases()
+    elements = {p.name: p.type for p in flat_params(call.params)}
+    same: dict[str, tuple[str, int]] = {}
+    apart: list[tuple[str, str]] = []
+    for group in groups:
+        heads: dict[Any, str] = {}
+        for name in group:
+            t = call.arrays[name]
+            kind = (elements[name], t.data_ptr() % t.element_size())
+            head = heads.setdefault(kind, name)
+            if head != name:
+                same[name] = (head, (t.data_ptr() - call.arrays[head].data_ptr()) // t.element_size())
+        first, *others = heads.values()
+        apart += [(first, other) for other in others]
+    return Aliases(same, tuple(apart))
 
 
 def tensor_in_key(array: Any, memory: Memory) -> tuple[Any, ...]:

@@ -77,6 +77,7 @@ class Walker:
         self.carried: dict[Value, tuple[Op, int]] = {}
         self._results: dict[Value, tuple[Op, int]] = {}
         self._work: list[Value] = []
+        self._looped: set[Op] = set()
         self._collect(kernel.body, (), ())
         for op in self.order:
             if op.kind in ("store", "atomic", "assert_", "print_"):
@@ -245,7 +246,6 @@ class Walker:
             if op.kind == "while":
                 self.need(op.regions[0].args[i])
                 self.need(op.regions[1].args[i])
-                self.need(op.regions[0].yields[0])
             return
         if value.owner is not None:  # a loop counter
             self._need_loop(value.owner)
@@ -253,7 +253,14 @@ class Walker:
         op, i = self._results[value]
         if op.kind == "for":
             self._need_loop(op)
-            self.need(op.regions[0].args[1 + i])
+            arg = op.regions[0].args[1 + i]
+            loop = self.affine.loops[op]
+            if arg in loop.carried:  # it advanced once an iteration: the result follows from the trip count
+                self.need_opaques(loop.carried[arg][0])
+                for bound in op.operands[:3]:
+                    self.need(bound)
+            else:
+                self.need(arg)
         elif op.kind == "while":
             self.need(op.regions[1].args[i])
         elif op.kind == "if":
@@ -272,13 +279,20 @@ class Walker:
                 self.need(operand)
 
     def _need_loop(self, op: Op) -> None:
+        """What decides how long a loop runs: bounds that are not known, and whether the program gets there at all."""
+        if op in self._looped:
+            return
+        self._looped.add(op)
         if op.kind == "for":
             loop = self.affine.loops[op]
             if loop.trips is None or not loop.uniform:
                 for bound in op.operands[:3]:
                     self.need(bound)
+            if loop.trips is None:
+                self.need_mask(self.conditions[op])
         else:
             self.need(op.regions[0].yields[0])
+            self.need_mask(self.conditions[op])
 
 
 def closed(form: Form) -> bool:

@@ -15,7 +15,7 @@ import torch
 from bridge.diagnostics import Diagnostic, Where, error
 from frontend_triton_compat.arguments import Call, Signature, grid_of, launch_line
 from frontend_triton_compat.compiled import Compiled
-from frontend_triton_compat.specialise import Specialisations, defect
+from frontend_triton_compat.specialise import SURPRISES, Specialisations, defect
 
 #: Called with (kernel, grid, bound arguments) before every launch; see `record`.
 observers: list[Callable[..., None]] = []
@@ -125,7 +125,7 @@ class JITFunction:
             return compiled.run_jax(call) if on_jax else compiled.run_torch(call)
         except Diagnostic:
             raise
-        except (TypeError, ValueError, NotImplementedError, RuntimeError, IndexError, KeyError) as surprise:
+        except SURPRISES as surprise:
             raise defect(self.fn.__name__, self.where, surprise) from surprise
 
     def _compiled(self, call: Call, grid: Any) -> tuple[bool, Compiled]:

@@ -93,7 +93,7 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     call = kernel._signature.call(args, kwargs, placeless=True)
     sizes = grid_of(grid, call.meta, where)
     memories = {name: memory_of(name, a, exact=True) for name, a in call.arrays.items()}
-    aliases = aliases_of(call, where)
+    aliases = aliases_of(call)
     params = {p.name: p for p in call.params}
     if family.kind == "cpu":
         return plan_for(lambda: parse(kernel.fn, params, sizes), memories, aliases, cpu.emit, chunked=True)[1]

@@ -15,7 +15,7 @@ from typing import Any
 from bridge import compat
 from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat.access import Memory
-from frontend_triton_compat.arguments import Call, aliases_of, launch_line, memory_of, tensor_in_key
+from frontend_triton_compat.arguments import Aliases, Call, aliases_of, launch_line, memory_of, tensor_in_key
 from frontend_triton_compat.compiled import Compiled
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.emit.program import KeepWhole
@@ -24,13 +24,22 @@ from frontend_triton_compat.parse import parse
 from frontend_triton_compat.schedule import Schedule, schedule, too_small
 
 #: What a defect of the translation may look like from outside.
-SURPRISES = (TypeError, ValueError, NotImplementedError, RuntimeError, LookupError, AttributeError, AssertionError)
+SURPRISES = (
+    TypeError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+)
 
 
 def plan_for(
     build: Callable[[], Kernel],
     memories: dict[str, Memory],
-    aliases: dict[str, tuple[str, int]],
+    aliases: Aliases,
     emit: Callable[[Schedule], Any],
     chunked: bool = False,
 ) -> tuple[Schedule, Any]:
@@ -38,7 +47,7 @@ def plan_for(
     compat.quiet_cpu_start()  # emitters fold constants with jax
     uncropped: frozenset[str] = frozenset()
     while True:
-        plan = schedule(build(), memories, uncropped, aliases, chunked)
+        plan = schedule(build(), memories, uncropped, aliases.same, chunked)
         try:
             return plan, emit(plan)
         except KeepWhole as refused:
@@ -81,13 +90,13 @@ class Specialisations:
 
     def _find(self, call: Call, grid: tuple[int, int, int], exact: bool) -> Compiled | None:
         memories = {name: memory_of(name, a, exact) for name, a in call.arrays.items()}
-        aliases = aliases_of(call, self.where) if len(call.arrays) > 1 else {}
+        aliases = aliases_of(call)
         base = (
             exact,
             grid,
             tuple(call.key),
             tuple(tensor_in_key(a, memories[n]) for n, a in call.arrays.items()),
-            tuple(aliases.items()),
+            aliases.key(),
         )
         runtime = self.runtime
         found = self.cache.get((base, runtime, self._static(call, runtime)))
@@ -116,7 +125,7 @@ class Specialisations:
         call: Call,
         grid: tuple[int, int, int],
         memories: dict[str, Memory],
-        aliases: dict[str, tuple[str, int]],
+        aliases: Aliases,
     ) -> None:
         """Compare with the last launch of the same shapes: try whether the integers that changed are data alone."""
         before = self._last.get(base)
@@ -138,7 +147,7 @@ class Specialisations:
         call: Call,
         grid: tuple[int, int, int],
         memories: dict[str, Memory],
-        aliases: dict[str, tuple[str, int]],
+        aliases: Aliases,
     ) -> bool:
         """Whether the schedule is the same when an integer is known only at run time."""
         shapes = []
@@ -158,7 +167,7 @@ class Specialisations:
         call: Call,
         grid: tuple[int, int, int],
         memories: dict[str, Memory],
-        aliases: dict[str, tuple[str, int]],
+        aliases: Aliases,
         exact: bool,
     ) -> Compiled | str:
         for name, memory in memories.items():
@@ -177,14 +186,24 @@ class Specialisations:
             raise
         except SURPRISES as surprise:
             raise defect(self.fn.__name__, self.where, surprise) from surprise
-        if not exact and any(v.pad != (0, 0) for v in plan.views.values()):
-            if any(memory_of(n, a, True) != memories[n] for n, a in call.arrays.items()):
-                return "exact"  # some access goes beyond the part of the storage that the short key describes
-        self._check_outputs(plan, memories)
+        if not exact:
+            far = {p for p, v in plan.views.items() if v.pad != (0, 0) or v.roams}
+            if any(memory_of(p, call.arrays[p], True) != memories[p] for p in far):
+                return "exact"  # some access may go beyond the part of the storage that the short key describes
+        self._check_outputs(plan, memories, aliases)
         self._check_grid(plan, grid)
         return Compiled(plan, module)
 
-    def _check_outputs(self, plan: Schedule, memories: dict[str, Memory]) -> None:
+    def _check_outputs(self, plan: Schedule, memories: dict[str, Memory], aliases: Aliases) -> None:
+        for first, second in aliases.apart:
+            if any(aliases.same.get(p, (p, 0))[0] in (first, second) for p in plan.written):
+                raise error(
+                    "aliased-arguments",
+                    f"arguments {first!r} and {second!r} share memory under different dtypes, and one is stored to",
+                    where=launch_line(self.where),
+                    why="a write through one would have to show through the other under another dtype",
+                    do=f"pass a copy: {second}.clone()",
+                )
         for name in plan.written:
             memory = memories[name]
             if any(s == 0 and n > 1 for s, n in zip(memory.strides, memory.shape)):

@@ -17,7 +17,7 @@ from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.language.table import HELPERS
 from frontend_triton_compat.schedule import Schedule, settle
-from frontend_triton_compat.types import dtype
+from frontend_triton_compat.types import INT64, dtype
 
 TRANSPARENT = ("splat", "broadcast", "expand_dims", "trans")
 _RESERVED = {"jax", "jnp", "lax", "pl", "pltpu", "None", "min", "max", "range", "step", "carry"}
@@ -113,10 +113,10 @@ class Base:
             return literal(op["value"])
         if op is not None and op.kind in TRANSPARENT:
             return self._seen_through(op, value)
-        if value.type.element.is_int() and not value.type.element.is_bool():
+        if value.type.is_pointer or (value.type.element.is_int() and not value.type.element.is_bool()):
             form = self.plan.form(self.plan.affine.form(value))
             if not any(o.value is value for o in form.opaques):
-                return self.form(form, value.type.element)
+                return self.form(form, INT64 if value.type.is_pointer else value.type.element)
         if op is not None and op.kind == "arg" and not value.type.is_pointer:
             raise error("internal-error", f"argument {op['name']} was not read")
         raise error("internal-error", f"value {value.name or value} is used before it is computed", where=line_of(op))

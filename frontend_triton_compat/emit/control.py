@@ -55,6 +55,7 @@ class Control(Tiles):
         fold = self.plan.folds.get(op)
         if fold is None:
             self.serial(op)
+            self.advanced(op)
             return
         body = op.regions[0]
         for inner in body.ops:
@@ -73,6 +74,7 @@ class Control(Tiles):
             else:
                 expr = self.apply(adder["fn"], [init, total], result.type.element, result.type, op)
             self.env[result] = self.assign(result.name or arg.name or "acc", expr, adder)
+        self.advanced(op)
 
     def _accumulated(self, adder: Op, arg: Value, fn: str, k: Var, bind: bool = True) -> Expr:
         top = self.plan.top(k)
@@ -153,11 +155,34 @@ class Control(Tiles):
             )
         return self.assign("running", Expr(text, dims), op)
 
-    def _dynamic_trips(self, op: Op) -> Expr:
+    def _trips(self, op: Op) -> Expr:
+        """How often every program runs a loop."""
         lo, hi, step = self._bounds(op)
         dims = union([lo, hi, step])
         gap = f"({tight(align(hi, dims))} - {tight(align(lo, dims))})"
-        return self.assign("trips", Expr(f"jnp.max(jnp.maximum(0, -(-{gap} // {tight(align(step, dims))})))"), op)
+        return Expr(f"jnp.maximum(0, -(-{gap} // {tight(align(step, dims))}))", dims)
+
+    def _dynamic_trips(self, op: Op) -> Expr:
+        """The largest trip count among the programs that get to the loop."""
+        trips = self._trips(op)
+        gets_here = self.mask(self.plan.walker.conditions[op])
+        name = op.operands[1].type.element.numpy_name
+        trips = self.masked(gets_here, trips, literal(0), name)
+        return self.assign("trips", Expr(f"jnp.max({trips.code})"), op)
+
+    def advanced(self, op: Op) -> None:
+        """Values that advanced by a constant each iteration, after a loop that programs run differently often."""
+        loop = self.plan.affine.loops[op]
+        for arg, result in zip(op.regions[0].args[1:], op.results):
+            known = result in self.plan.demand.indexed or result not in self.plan.demand.live
+            if arg not in loop.carried or known or loop.uniform:
+                continue
+            start, advance = loop.carried[arg]
+            name = self._dtype_name(result)
+            first, trips = self.form(self.plan.form(start), result.type.element), self._trips(op)
+            dims = union([first, trips])
+            text = f"{tight(align(first, dims))} + {tight(align(trips, dims))}.astype(jnp.{name}) * {advance}"
+            self.env[result] = self.assign(result.name or arg.name or "advanced", Expr(text, dims), op)
 
     def while_(self, op: Op) -> None:
         """A `while`: runs until every program is done; programs that are done keep their values."""
@@ -171,7 +196,12 @@ class Control(Tiles):
                 if arg in self.env:
                     self.env[twin] = self.env[arg]
             self.block(cond)
-            return self.value(cond.yields[0])
+            running = self.value(cond.yields[0])
+            gets_here = self.mask(self.plan.walker.conditions[op])
+            if gets_here is None or gets_here.code == "True":
+                return running
+            dims = union([running, gets_here])
+            return Expr(f"{tight(align(running, dims))} & {tight(align(gets_here, dims))}", dims)
 
         def enter() -> None:
             self.active[op] = self.assign("running", test(), op)

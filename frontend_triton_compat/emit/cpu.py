@@ -21,6 +21,7 @@ from frontend_triton_compat.emit.refusals import atomic_refused
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
+from frontend_triton_compat.types import INT64
 
 
 class CpuEmitter(Emitter):
@@ -133,7 +134,7 @@ class CpuEmitter(Emitter):
 
     def _row_index(self, piece: Slice, size: int) -> _DimIndex:
         """Rows picked by run-time numbers: clipped, since masked-off lanes may hold anything."""
-        rows = self.form(Form(piece.start, {**piece.steps, **piece.opaques}))
+        rows = self.form(piece.form(), INT64 if size >= 2**31 else None)
         return _DimIndex("", tuple(d for d in rows.dims if d is not None), None, rows=rows, size=size)
 
     def read(self, access: Access) -> Expr:
@@ -181,7 +182,7 @@ class CpuEmitter(Emitter):
         return self._unfold(code, [*lead, *tail])
 
     def _offsets(self, access: Access, view: View) -> Expr:
-        return self.form(access.form - Form(view.origin))
+        return self.form(access.form - Form(view.origin), INT64 if view.size >= 2**31 else None)
 
     def _gather(self, ref: str, access: Access, view: View) -> Expr:
         offsets = self._offsets(access, view)

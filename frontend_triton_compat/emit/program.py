@@ -12,7 +12,7 @@ from typing import Any
 
 from frontend_triton_compat.emit.base import TRANSPARENT, KeepWhole
 from frontend_triton_compat.emit.control import Control
-from frontend_triton_compat.emit.expr import Expr, literal
+from frontend_triton_compat.emit.expr import Expr, align, literal, tight, union
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op
 
@@ -51,13 +51,21 @@ class Emitter(Control):
             if result.type.is_pointer and op.kind == "arg":
                 return
             if result.type.is_pointer:
-                self.env[result] = self.form(plan.form(plan.affine.form(result)))
-                return
+                if op.kind == "ptr_add" and any(o.value is result for o in plan.affine.form(result).opaques):
+                    self.env[result] = self.pointer_sum(op)
+                return  # otherwise its offset is a form, written where it is used
             expr = getattr(self, f"{op.kind}_")(op)
             if expr is not None and expr.code in self.names:
                 self.env[result] = expr  # nothing but another name
             elif expr is not None:
                 self.env[result] = self.assign(result.name or op.attrs.get("fn", op.kind), expr, op)
+
+    def pointer_sum(self, op: Op) -> Expr:
+        """A pointer's offset that is data: kept in 64 bits."""
+        a, b = (self.value(v) for v in op.operands)
+        dims = union([a, b])
+        text = f"{tight(align(a, dims))} + {tight(align(b, dims))}"
+        return self.assign(op.result.name or "offset", Expr(f"({text}).astype(jnp.{self.wide_int})", dims), op)
 
     # -- memory
 

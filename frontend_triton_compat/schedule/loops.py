@@ -45,7 +45,7 @@ def _foldable(plan: Schedule, op: Op) -> Fold | None:
         if arg not in demand.live or arg in demand.indexed or arg in loop.carried:
             continue
         adder = body.yields[i].producer
-        users = [u for u in demand.users.get(arg, []) if any(r in demand.live for r in u.results)]
+        users = [u for u in demand.users.get(arg, []) if not u.results or any(r in demand.live for r in u.results)]
         if adder is None or users != [adder] or adder not in body.ops:
             return None
         if any(
