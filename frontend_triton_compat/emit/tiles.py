@@ -189,10 +189,10 @@ class Tiles(Elementwise):
             )
         assert gone_b is not None
         a, b = self.with_dim(a, gone_a, a_value.type), self.with_dim(b, gone_b, b_value.type)
-        if gone_a is not gone_b:  # renamed apart: the same elements under two names
-            if gone_a in b.dims:
-                raise error("internal-error", "a contraction meets itself", where=op.where)
-            b = Expr(b.code, tuple(gone_a if d is gone_b else d for d in b.dims))
+        if op in self.plan.dims.renames:
+            a, b, gone_a = self._under_result_names(op, a, b, gone_a)
+        elif gone_a is not gone_b:  # a unit dimension on one side
+            b = Expr(b.code, tuple(gone_a if d is gone_b else d for d in b.dims), None, b.fills)
         contracted = [gone_a]
         for var in also:
             if var in a.dims or var in b.dims:
@@ -221,6 +221,19 @@ class Tiles(Elementwise):
         if accumulate.numpy_name != wide:
             text += f".astype(jnp.{accumulate.numpy_name})"
         return Expr(text, dims)
+
+    def _under_result_names(self, op: Op, a: Expr, b: Expr, gone: Var) -> tuple[Expr, Expr, Var]:
+        """The operands of a tile times itself, or its transpose: outer dimensions get the result's names."""
+        inner = Var("axis", gone.size, self.plan.affine.fresh("inner"))
+        result = self.plan.axes(op.result)
+        names_a, names_b = self.plan.axes(op.operands[0]), self.plan.axes(op.operands[1])
+        table_a = {names_a[-2]: result[-2], names_a[-1]: inner}
+        table_b = {names_b[-1]: result[-1], names_b[-2]: inner}
+        return (
+            Expr(a.code, tuple(d and table_a.get(d, d) for d in a.dims), None, a.fills),
+            Expr(b.code, tuple(d and table_b.get(d, d) for d in b.dims), None, b.fills),
+            inner,
+        )
 
     def dot_precision(self, op: Op) -> str:
         """An extra argument for the contraction's precision."""

@@ -716,3 +716,18 @@ def test_chunks_change_nothing(name, monkeypatch):
         a, b, c = torch.randn(4, 20, 30), torch.randn(4, 30, 20), torch.empty(4, 20, 20)
         batched_matmul[(2, 2, 4)](a, b, c, 20, 20, 30, BM=16, BN=16, BK=16)
         close(c, a @ b, 1e-4)
+
+
+@triton.jit
+def square_of_tile(A, Bp, O, B: tl.constexpr, TRANS: tl.constexpr):
+    r = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    a = tl.load(A + r)
+    b = tl.trans(tl.load(Bp + r)) if TRANS else tl.load(Bp + r)
+    tl.store(O + r, tl.dot(a, b) + tl.dot(a, a))
+
+
+@pytest.mark.parametrize("trans", [False, True])
+def test_dot_of_tiles_with_one_offset_tile(trans):
+    a, b, o = torch.randn(8, 8), torch.randn(8, 8), torch.empty(8, 8)
+    square_of_tile[(1,)](a, b, o, B=8, TRANS=trans)
+    close(o, a @ (b.t() if trans else b) + a @ a, 1e-4)
