@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import inductor_backend  # noqa: F401, E402  (registers the backend when the distribution is not installed)
+import inductor_backend  # noqa: F401  (registers the backend when the distribution is not installed)
 
 
 def programs():

@@ -8,6 +8,7 @@ cleanly by the view's strides has no window and is read through computed indices
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -150,7 +151,7 @@ def _carry_up(slices: list[Slice], strides: Sequence[int]) -> None:
     """A start that would leave its dimension with the variables' reach moves to the next outer one, if whole."""
     for i in range(len(slices) - 1, 0, -1):
         size = strides[i - 1] // strides[i]
-        lo, hi = slices[i].bounds()
+        lo, _ = slices[i].bounds()
         if lo >= size:
             whole = lo // size
             slices[i] = Slice(slices[i].start - whole * size, slices[i].steps, slices[i].opaques)
@@ -216,7 +217,7 @@ def make_view(memory: Memory, strides: tuple[int, ...], windows: Sequence[Window
     lo, hi = min(lows), max(highs)
     if lo * strides[0] >= memory.after or (hi + 1) * strides[0] <= -memory.before:
         lo, hi = min(lo, 0), max(hi, 0)  # everything is behind a mask; some real memory to stand on
-    shape = (hi - lo + 1, *(a // b for a, b in zip(strides, strides[1:])))
+    shape = (hi - lo + 1, *(a // b for a, b in itertools.pairwise(strides)))
     origin, size = lo * strides[0], (hi - lo + 1) * strides[0]
     short = origin + size - memory.after  # elements missing at the end of the storage
     pad = (max(0, -origin - memory.before), max(0, short))

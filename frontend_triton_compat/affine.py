@@ -1,6 +1,6 @@
 """Integer values as affine forms over variables: program ids, loop counters, tile axes.
 
-Input: a `Kernel` and its `Dims`. Output: `Affine`: a `Form` for every integer value, a (parameter, `Form`) pair for every
+Input: a `Kernel` and its `Dims`. Output: `Affine`: a `Form` for every integer value, a parameter and a `Form` for every
 pointer, a `Loop` for every `for`. Law: a form equals its value for all values of its variables; whatever is not affine
 (a loaded index, a wrap-around) stands in the form as an `Opaque` symbol and is computed at run time.
 Scalars that depend on program ids alone are known numbers, the launch grid being known: they are evaluated for all

@@ -24,7 +24,8 @@ from frontend_triton_compat.types import FP32, FP64, INT1, INT32, INT64, UINT64,
 
 #: Launch options of Triton that tune code generation; they have no meaning here and are accepted.
 LAUNCH_OPTIONS = frozenset(
-    "num_warps num_stages num_ctas maxnreg cluster_dims enable_fp_fusion launch_cooperative_grid launch_pdl extern_libs "
+    "num_warps num_stages num_ctas maxnreg cluster_dims enable_fp_fusion launch_cooperative_grid launch_pdl "
+    "extern_libs "
     "debug waves_per_eu matrix_instr_nonkdim kpack stream warmup ir_override sanitize_overflow".split()
 )
 _TORCH_NAMES: dict[torch.dtype, dtype | None] = {}
@@ -90,7 +91,7 @@ class Signature:
                     "launch-arguments",
                     f"keyword argument {name!r} is neither a parameter nor a launch option",
                     where=self.where,
-                    do=f"parameters are {', '.join(self.names)}; launch options are {', '.join(sorted(LAUNCH_OPTIONS))}",
+                    do=f"parameters are {', '.join(self.names)}; launch options: {', '.join(sorted(LAUNCH_OPTIONS))}",
                 )
             if name in bound:
                 raise error(

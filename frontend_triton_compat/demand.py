@@ -1,6 +1,6 @@
 """What a kernel really computes: live values, accesses with their masks, and every affine form that matters.
 
-Input: `Kernel`, `Dims`, `Affine`, and which loops are folded. Output: `Demand`. Law: a value is live only if a store, an
+Input: `Kernel`, `Dims`, `Affine`, the folded loops. Output: `Demand`. Law: a value is live only if a store, an
 assertion or a print depends on its data; index arithmetic that ends in an address or a mask stays a form and is never
 computed. Masks are conjunctions: each conjunct is a form that must be negative, or a boolean value.
 """

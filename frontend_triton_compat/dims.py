@@ -116,7 +116,7 @@ class _Slots:
                 self.add(result)
             self.op(op)
 
-    def op(self, op: Op) -> None:  # noqa: C901 - one branch an operation kind
+    def op(self, op: Op) -> None:
         x = op.operands
         if op.kind in ("map", "cast", "bitcast", "ptr_add", "load", "atomic"):
             for operand in x:

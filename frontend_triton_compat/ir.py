@@ -25,7 +25,7 @@ Operations (operands -> results; attributes):
     scan           x -> tile                  fn ("cumsum" | "cumprod" | ...), axis, reverse
     dot            a, b, acc -> tile          input_precision; acc's type is the result's
     for            lo, hi, step, init... -> final...   one region: (induction variable, carried...) -> carried...
-    while          init... -> final...        two regions: condition (carried...) -> bool; body (carried...) -> carried...
+    while          init... -> final...        two regions: condition (carried...) -> bool; body (carried...) -> carried
     if             cond -> results...         two regions without arguments, each yields the results
     atomic         p, v, [mask] -> tile       fn ("add" | "max" | "cas" | ...)
     call           x... -> tiles              fn: a row of the op table that is neither map nor reduce nor scan

@@ -1,6 +1,6 @@
 """Specialisations of one kernel: found by key, or translated and compiled.
 
-Input: a bound `Call` and a grid. Output: a `Compiled`. Law: launches with one key run the same code; a key holds dtypes,
+Input: a bound `Call` and a grid. Output: a `Compiled`. Law: launches with one key run one code; a key holds dtypes,
 shapes, strides, the grid, constexprs and those integers that the schedule depends on. An integer that turns out to be
 data alone (a seed, a step counter) becomes a run-time argument when it changes for the first time.
 """

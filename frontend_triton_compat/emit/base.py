@@ -76,6 +76,11 @@ class Base:
 
     # -- text
 
+    def origin(self) -> str:
+        """File and line that the kernel is defined at."""
+        where = self.plan.kernel.where
+        return f"{where.file.rsplit('/', 1)[-1]}:{where.line}"
+
     def fresh(self, hint: str) -> str:
         """A name that the source does not use yet."""
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in hint) or "t"

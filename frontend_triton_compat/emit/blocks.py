@@ -19,7 +19,7 @@ from frontend_triton_compat.schedule import Fold, Schedule
 
 _TARGET_BYTES = 2 << 20
 _ONE_DIM = 512 * 1024
-#: rows, columns and contracted elements of a 16-bit matmul's block. Static schedules of 4096^3 bf16: v5e 93 % of the peak
+#: rows, columns and contracted elements of a 16-bit matmul's block. Static schedules of 4096^3 bf16: v5e 93 % of peak
 #: with 512 x 1024 x 1024, which gives v6e 56 and 7x 72; 2048 x 2048 x 512 gives v6e 83 and 7x 87.
 _MATMUL = {"v6e": (2048, 2048, 512), "7x": (2048, 2048, 512)}
 _MATMUL_ELSEWHERE = (512, 1024, 1024)

@@ -1,7 +1,7 @@
 """Control flow: branches, folded loops, serial loops, `while`.
 
 Input: structured control flow of the IR. Output: statements. Law: both sides of a branch are written one after the
-other, stores carry their conditions and results are selected; in a serial loop, programs that are done keep their values.
+other, stores carry their conditions and results are selected; in a serial loop, a finished program keeps its values.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ class Control(Tiles):
                 if index in self.plan.demand.live and index not in self.plan.demand.indexed:
                     assert bounds is not None
                     dims = union([bounds[0], bounds[2]])
-                    text = f"{align(bounds[0], dims)} + {counter}.astype(jnp.{index.type.element.numpy_name}) * {align(bounds[2], dims)}"
+                    name = index.type.element.numpy_name
+                    at = f"{counter}.astype(jnp.{name}) * {tight(align(bounds[2], dims))}"
+                    text = f"{tight(align(bounds[0], dims))} + {at}"
                     self.env[index] = self.assign(index.name or "i", Expr(text, dims), op)
             if bounds is not None:
                 self.active[op] = self._still_running(op, counter, bounds)

@@ -8,6 +8,7 @@ that no program writes come back as they went in.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -93,7 +94,7 @@ class CpuEmitter(Emitter):
             )
             return _DimIndex(text, (var,), None, flip=step < 0)
         ratios = []
-        for outer, inner in zip(order, order[1:]):
+        for outer, inner in itertools.pairwise(order):
             if moving[inner] <= 0 or moving[outer] % moving[inner] or moving[outer] <= 0:
                 return None
             ratio = moving[outer] // moving[inner]
@@ -121,14 +122,8 @@ class CpuEmitter(Emitter):
             if index is None:
                 return None
             out.append(index)
-        if (
-            out
-            and out[0].rows is not None
-            and any(
-                "pl.ds" in d.text or not d.text.strip("0123456789:").isspace() and d.text.strip("0123456789:")
-                for d in out[1:]
-            )
-        ):
+        dynamic = [d.text.strip("0123456789:") for d in out[1:]]  # a slice of a ref, or a loop's counter
+        if out and out[0].rows is not None and any(dynamic):
             return None
         return out
 
@@ -176,7 +171,7 @@ class CpuEmitter(Emitter):
         picked = f"jnp.clip({plain.code}, 0, {first.size - 1})"
         rest = [d.text for d in indices[1:]]
         inner = f"{ref}[...]" + (f"[{', '.join([':', *rest])}]" if any(r != ":" for r in rest) else "")
-        code = f"{inner}[{picked}]" if plain.dims else f"{inner}[{picked}]"
+        code = f"{inner}[{picked}]"
         tail = [_DimIndex(":", d.vars, d.split, d.flip) for d in indices[1:]]
         lead = [_DimIndex(":", (v,), None) for v in plain.vars]
         return self._unfold(code, [*lead, *tail])
@@ -306,7 +301,7 @@ class CpuEmitter(Emitter):
         outs = [f"{p}_out" for p in plan.written]
         unread = {f"{p}_ref": f"_{p}_ref" for p in arrays if not any(f"{p}_ref" in line for line in self.lines)}
         header = [
-            f'"""`{name}` for the CPU: one kernel without a grid, written from {plan.kernel.where.file.rsplit("/", 1)[-1]}:{plan.kernel.where.line}."""',
+            f'"""`{name}` for the CPU: one kernel without a grid, written from {self.origin()}."""',
             "",
             "import jax",
             "import jax.numpy as jnp",

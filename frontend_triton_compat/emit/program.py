@@ -24,7 +24,8 @@ class Emitter(Control):
 
     # -- statements
 
-    def op(self, op: Op) -> None:  # noqa: C901 - one branch an operation kind
+    def op(self, op: Op) -> None:
+        """One operation, if its result is looked at."""
         plan = self.plan
         if op.kind == "store":
             self.store(op)

@@ -32,7 +32,7 @@ def atomic_refused(op: Op, target: str) -> Diagnostic:
         "atomic-add" if fn == "add" else "atomic-other",
         f"atomic_{fn} on a {tile} block has no meaning on {place}",
         where=op.where,
-        why="a program of a Pallas grid owns the blocks that it writes; there is no atomic update of memory that several "
+        why="a program of a Pallas grid owns the blocks it writes; there is no atomic update of memory that several "
         "programs share",
         do="give each program its own slice of a (programs, ...) output and combine the slices afterwards:\n"
         "    tl.store(partial_ptr + pid * SIZE + offsets, value, mask=mask)\n"

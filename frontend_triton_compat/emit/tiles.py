@@ -1,6 +1,6 @@
 """Operations on whole tiles: reshapes, calls, scans, reductions, contractions.
 
-Input: the operations whose elements meet each other. Output: `Expr`s. Law: a reduction keeps its dimension, with size 1;
+Input: the operations whose elements meet each other. Output: `Expr`s. Law: a reduction keeps its dimension, as size 1;
 elements past a crop count with their fill, and where that is not known the crop is taken back (`KeepWhole`).
 """
 

@@ -192,7 +192,7 @@ class TpuEmitter(Emitter):
                 "tpu-not-translated",
                 f"the store to {access.param!r} keeps a mask",
                 where=op.where,
-                why="a block goes back to HBM whole; which elements of it the mask lets through is known only at run time",
+                why="a block goes back to HBM whole; which of its elements the mask lets through is known at run time",
                 do="make the mask the edge of the tensor (offsets < size), or store tl.where(mask, new, old)",
             )
         spec, dims = self._spec(access, f"{access.param}_out")
@@ -305,7 +305,7 @@ class TpuEmitter(Emitter):
         outs = [self.outputs[p].ref for p in written]
         scratch = [ref for ref, _, _ in self.scratch]
         text = [
-            f'"""`{name}` for a TPU, written from {plan.kernel.where.file.rsplit("/", 1)[-1]}:{plan.kernel.where.line}."""',
+            f'"""`{name}` for a TPU, written from {self.origin()}."""',
             "",
             "import jax",
             "import jax.numpy as jnp",
@@ -329,10 +329,11 @@ class TpuEmitter(Emitter):
         if self.blocks.fold is not None:
             semantics[-1] = "arbitrary"
         steps = ", ".join(str(self.blocks.steps(v)) for v in grid)
+        axes = ", ".join(f"{v.name} by {self.extent(v)}" for v in grid)
         call = [
             "    results = pl.pallas_call(",
             f"        {name}_kernel,",
-            f"        grid=({steps}{',' if len(grid) == 1 else ''}),  # {', '.join(f'{v.name} by {self.extent(v)}' for v in grid)}",
+            f"        grid=({steps}{',' if len(grid) == 1 else ''}),  # {axes}",
             "        in_specs=[",
             *(f"            {s}," for s in specs),
             "        ],",
@@ -348,7 +349,8 @@ class TpuEmitter(Emitter):
             call.append(f"        scratch_shapes=[{', '.join(rows)}],")
         if grid:
             call.append(
-                f"        compiler_params=pltpu.CompilerParams(dimension_semantics={tuple(semantics)}, vmem_limit_bytes={self.vmem_limit}),"
+                f"        compiler_params=pltpu.CompilerParams(\n"
+                f"            dimension_semantics={tuple(semantics)}, vmem_limit_bytes={self.vmem_limit}\n        ),"
             )
         call += [
             f"        name={name!r},",

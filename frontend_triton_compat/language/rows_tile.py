@@ -1,7 +1,8 @@
 """Rows of reductions, scans and of calls that move elements about.
 
-Law: a reduction's code keeps the dimension, with size 1; its operand has the result's dtype already (argmax and argmin give int32); ``max``/``min`` ignore NaN
-as ``maximum``/``minimum`` do. Calls take their static arguments from the op's attributes, by name, in braces.
+Law: a reduction's code keeps the dimension, with size 1; its operand has the result's dtype already (argmax and argmin
+give int32); ``max``/``min`` ignore NaN as ``maximum``/``minimum`` do. Calls take their static arguments from the op's
+attributes, by name, in braces.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from frontend_triton_compat.schedule.plan import Schedule
 
 
 def crop(plan: Schedule, uncropped: frozenset[str]) -> None:
+    """Set the extent of every variable whose masks allow it."""
     accesses = plan.demand.accesses
     variables: dict[Var, None] = {}
     for access in accesses.values():

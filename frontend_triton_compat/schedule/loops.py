@@ -16,6 +16,7 @@ _ACCUMULATE = {"add": "sum", "max": "max", "min": "min", "maximum": "max", "mini
 
 
 def fold_loops(plan: Schedule) -> None:
+    """Find the loops that become variables."""
     for op in walk(plan.kernel.body):
         if op.kind == "for":
             fold = _foldable(plan, op)

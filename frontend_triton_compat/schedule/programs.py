@@ -49,6 +49,7 @@ def product_grid(plan: Schedule) -> bool:
 
 
 def merge(plan: Schedule) -> None:
+    """Merge variables until no two that could are left."""
     while True:
         roots = [f.substitute(plan.table) for f in plan.demand.roots]
         pair = next((p for p in _candidates(plan, roots) if _mergeable(plan, roots, *p)), None)

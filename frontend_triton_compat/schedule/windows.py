@@ -13,6 +13,7 @@ from frontend_triton_compat.schedule.plan import Schedule, settle
 
 
 def finish_accesses(plan: Schedule) -> None:
+    """Give every access its final form and the conditions that are left."""
     plan.forget()
     pending = True
     while pending:
@@ -50,6 +51,7 @@ def _unique(mask: list[Conjunct]) -> list[Conjunct]:
 
 
 def make_windows(plan: Schedule) -> None:
+    """Choose a view for every argument, and a window in it for every access."""
     by_param: dict[str, list[Access]] = {}
     for access in plan.accesses.values():
         by_param.setdefault(access.param, []).append(access)

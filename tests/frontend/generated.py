@@ -98,7 +98,8 @@ class Writer:
         if not two:
             b = 1
         n, m = r.randint(1, 20), r.randint(1, 9)
-        params = "x, y, idx, o, n, m, scale, NX: tl.constexpr, NI: tl.constexpr, G1: tl.constexpr, A: tl.constexpr, B: tl.constexpr"
+        constants = ", ".join(f"{name}: tl.constexpr" for name in ("NX", "NI", "G1", "A", "B"))
+        params = f"x, y, idx, o, n, m, scale, {constants}"
         self.put("p0 = tl.program_id(0)")
         self.put("p1 = tl.program_id(1)")
         self.put("pid = p0 * G1 + p1")
@@ -136,7 +137,7 @@ class Writer:
             current = name
         shifted = self.store(current)
         if r.random() < 0.3 and not shifted:  # a shifted store reaches into the next program's elements
-            self.put(f"back = tl.load(o + pid * (A * B) + spot)")
+            self.put("back = tl.load(o + pid * (A * B) + spot)")
             self.put(f"tl.store(o + pid * (A * B) + spot, back + {current}, mask=spot < {self.pick('n', 'm', 'A')})")
         body = "\n".join(self.lines)
         source = f"@triton.jit\ndef kernel({params}):\n{body}\n"

@@ -731,3 +731,20 @@ def test_dot_of_tiles_with_one_offset_tile(trans):
     a, b, o = torch.randn(8, 8), torch.randn(8, 8), torch.empty(8, 8)
     square_of_tile[(1,)](a, b, o, B=8, TRANS=trans)
     close(o, a @ (b.t() if trans else b) + a @ a, 1e-4)
+
+
+def test_a_launch_inside_a_compiled_function_breaks_the_graph_once():
+    import torch._dynamo as dynamo
+
+    def f(x):
+        y = x * 2
+        out = torch.empty(4, 2)
+        partial_sums[(4,)](y, out, y.numel(), BLOCK=32)
+        return y.sum() + out.reshape(-1)[:4].sum()
+
+    x = torch.randn(100)
+    dynamo.reset()
+    dynamo.utils.counters.clear()
+    got = torch.compile(f, backend="eager")(x)
+    close(got, 4 * x.sum(), 1e-4)
+    assert sum(dynamo.utils.counters["graph_break"].values()) == 1
