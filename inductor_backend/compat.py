@@ -26,6 +26,7 @@ __all__ = [
     "elementwise_dtypes",
     "front_half",
     "is_known_backend",
+    "is_zero_tensor",
     "jax_internals",
     "load_prims",
     "output_code_log",
@@ -36,6 +37,9 @@ __all__ = [
 
 #: torch._foreach_copy_: several copies in one call.
 copy_all = torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
+
+#: Whether a tensor is one of autograd's zeros without memory.
+is_zero_tensor = torch.Tensor._is_zerotensor
 
 #: A storage over memory that somebody else owns.
 storage_at = torch._C._construct_storage_from_data_pointer

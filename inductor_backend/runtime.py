@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 
 from bridge.diagnostics import error
-from inductor_backend.compat import copy_all
+from inductor_backend.compat import copy_all, is_zero_tensor
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
 from inductor_backend.engine import Engine, collect, share_with_torch
 from inductor_backend.fallback import aten_call, emitted
@@ -34,7 +34,8 @@ class Slot:
 
     Arrays are cached by address. They own nothing, so an address that torch reuses for another tensor of this slot is
     the same array again; a parameter keeps its address and is imported once. `set_`, `.data =` and `resize_` change the
-    address, and are seen. Unaligned memory is copied on every call, because jax would copy it at import.
+    address, and are seen. Unaligned memory is copied on every call, because jax would copy it at import; so is a zero
+    tensor of autograd's, which has no memory at all.
     """
 
     def __init__(self, spec: Spec, engine: Engine):
@@ -54,7 +55,14 @@ class Slot:
                 block = torch.zeros(_ALIGNMENT, dtype=torch.uint8).view(self.spec.dtype)
                 self.empty = self.engine.share(block.as_strided(self.shape, self.strides))
             return self.empty, None
-        if self.order is None or pointer % _ALIGNMENT:
+        if pointer == 0 and not is_zero_tensor(t):
+            raise error(
+                "freed-storage",
+                f"an input of shape {tuple(t.shape)} has no memory",
+                why="its storage has been freed (untyped_storage().resize_(0)), so there is nothing to read",
+                do="bring the storage back before the call",
+            )
+        if self.order is None or pointer == 0 or pointer % _ALIGNMENT:
             dense = torch.empty_strided(self.shape, self.strides, dtype=self.spec.dtype)
             source = t if self.order is None else t.permute(self.order)
             dense.copy_(source)
@@ -168,6 +176,7 @@ class Assembly:
         self.text = ""
         self.tensors: dict[Node, str] = {}
         self.arrays: dict[Node, str] = {}
+        self.targets: dict[Node, str] = {}
         self.checked: set[Node] = set()
         self.temporaries = 0
 
@@ -185,6 +194,8 @@ class Assembly:
         spec, t = self.plan.specs[node], self.tensors[node]
         slot = Slot(spec, self.engine)
         slot_name, cache = self.bind("slot", slot), self.bind("cache", slot.cache)
+        if node in self.plan.aten:
+            self.plain_numbers(node, t)
         if node not in self.checked:
             self.checked.add(node)
             strides = self.bind("strides", spec.strides)
@@ -195,6 +206,14 @@ class Assembly:
         self.lines.append(f"if {name} is None: {name}, keep_{node.name} = {slot_name}({t}, p)")
         self.arrays[node] = name
         return name
+
+    def plain_numbers(self, node: Node, t: str) -> None:
+        """Compute a lazy conjugate or negative: its memory, which is what jax sees, holds other numbers than it does."""
+        dtype = node.meta["val"].dtype
+        if dtype.is_complex:
+            self.lines.append(f"if {t}.is_conj() or {t}.is_neg(): {t} = {t}.resolve_conj().resolve_neg()")
+        elif dtype.is_floating_point:
+            self.lines.append(f"if {t}.is_neg(): {t} = {t}.resolve_neg()")
 
     # ------------------------------------------------------------------------------------------------ exports
     def tensor(self, node: Node) -> str:
@@ -299,13 +318,21 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
         lines.append(f"[{', '.join(names)}] = args")
     lines.append("args.clear()")
     lines.append("collect()")
+    written = {w.target for w in plan.writes}
     for node, name in zip(plan.placeholders, names, strict=True):
         assembly.tensors[node] = name
+        if node in written:
+            # What is read may be a copy (another layout, a lazy conjugate computed); what is written is the caller's.
+            assembly.targets[node] = f"w_{node.name}"
+            lines.append(f"w_{node.name} = {name}")
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt) and node not in plan.static:
             assembly.scope["number"] = torch.tensor
             lines.append(f"{name} = number({name})")
-        if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
+        if isinstance(value, torch.Tensor) and "tangents" in node.name:
+            # Dynamo guards the lazy bits of a graph's inputs; a gradient arrives as whatever the loss made it.
+            assembly.plain_numbers(node, name)
+        elif isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
             lines.append(f"{name} = {name}.resolve_conj().resolve_neg()")
     bases = {node: _export_base(node, plan) for node in [*flat(plan.outputs), *(w.source for w in plan.writes)]}
     needed = _needed(plan, bases)
@@ -400,15 +427,15 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
                 else assembly.bind("value", plan.static[out])
             )
         elif name_of(out.target) == "aten.copy_.default" and out.args[0] in targets:
-            outs.append(assembly.tensors[out.args[0]])
+            outs.append(assembly.targets[out.args[0]])
         elif isinstance(plan.specs.get(out), Spec):
             outs.append(produce(out, False))
         else:
             outs.append(assembly.tensor(out))
     if len(sources) == 1:
-        lines.append(f"{assembly.tensors[plan.writes[0].target]}.copy_({sources[0]})")
+        lines.append(f"{assembly.targets[plan.writes[0].target]}.copy_({sources[0]})")
     elif sources:
-        written = ", ".join(assembly.tensors[w.target] for w in plan.writes)
+        written = ", ".join(assembly.targets[w.target] for w in plan.writes)
         assembly.scope["copy_all"] = copy_all
         lines.append(f"copy_all([{written}], [{', '.join(sources)}])")
     lines.append(f"return ({''.join(o + ', ' for o in outs)})")

@@ -322,3 +322,75 @@ def test_explain():
     same(net.state_dict(), state)
     fallen = inductor_backend.explain(lambda x: torch.linalg.svdvals(x) * 2, torch.eye(3))
     assert [f.operator for f in fallen.fallbacks] == ["aten._linalg_svd.default"]
+
+
+# ----------------------------------------------------------------------------- tensors whose memory is not their value
+def tangent(fn, x, make):
+    x = x.clone().requires_grad_()
+    fn(x).backward(make(x.detach()))
+    return x.grad
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: (x * (1 + 2j)).conj(),
+        lambda x: torch._neg_view(x * (1 + 2j)),
+        lambda x: torch._efficientzerotensor(x.shape, dtype=x.dtype),
+        lambda x: (x[:1] * (1 + 2j)).conj().expand(x.shape),
+    ],
+    ids=["conjugate", "negative", "zero", "expanded"],
+)
+@pytest.mark.filterwarnings("ignore::bridge.diagnostics.DiagnosticNote")
+def test_lazy_complex_gradients(make):
+    f, z = lambda x: x * x, torch.complex(torch.randn(4), torch.randn(4))
+    same(tangent(compile_(f), z, make), tangent(f, z, make))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [torch._neg_view, lambda x: torch.complex(x, x).conj().imag, lambda x: torch._efficientzerotensor(x.shape)],
+    ids=["negative", "imaginary", "zero"],
+)
+def test_lazy_real_gradients(make):
+    f, x = lambda x: (x * 2).sin(), torch.randn(3, 5)
+    same(tangent(compile_(f), x, make), tangent(f, x, make))
+
+
+def test_zero_tensor_as_an_input():
+    f = compile_(lambda x: x * 2 + 1)
+    f(torch.randn(3))
+    same(f(torch._efficientzerotensor(3)), torch.ones(3))
+
+
+def test_freed_storage_is_refused():
+    t = torch.ones(64)
+    t.untyped_storage().resize_(0)
+    with pytest.raises(Diagnostic, match="TPB115"):
+        compile_(lambda x: x * 2)(t)
+
+
+@pytest.mark.filterwarnings("ignore::bridge.diagnostics.DiagnosticNote")
+def test_write_through_a_lazy_conjugate():
+    def f(z, w):
+        z.mul_(2j)
+        w.add_(1)
+        return z + w
+
+    def bases():
+        return torch.complex(torch.arange(3.0), torch.ones(3)), torch.complex(torch.ones(3), torch.arange(3.0))
+
+    (a, b), (c, d) = bases(), bases()
+    same(compile_(f)(a.conj(), b.conj()), f(c.conj(), d.conj()))
+    same((a, b), (c, d))
+
+
+@pytest.mark.filterwarnings("ignore::bridge.diagnostics.DiagnosticNote")
+def test_lazy_conjugate_from_an_operator_in_aten():
+    @torch.library.custom_op("tpb_test::conjugate", mutates_args=())
+    def conjugate(x: torch.Tensor) -> torch.Tensor:
+        return x.clone().conj()
+
+    conjugate.register_fake(lambda x: torch.empty_like(x))
+    z = torch.complex(torch.randn(3), torch.randn(3))
+    same(compile_(lambda z: conjugate(z) * 2)(z), z.conj() * 2)
