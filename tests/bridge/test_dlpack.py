@@ -356,6 +356,10 @@ def test_the_wrong_direction_is_refused():
     refused("bad-argument", lambda: bridge.to_torch(torch.ones(3)))
     refused("bad-argument", lambda: bridge.to_jax(torch.ones(3), copy="yes"))
     refused("bad-argument", lambda: bridge.to_torch(jnp.ones(3), copy=2))
+    refused("bad-argument", lambda: bridge.to_jax(torch.ones(3), copy=np.array([True, False])))
+    refused("bad-argument", lambda: bridge.to_torch(jnp.ones(3), copy=torch.tensor([1, 2])))
+    refused("bad-argument", lambda: bridge.crossing(torch.ones(3), copy=torch.tensor([1, 2])))
+    refused("bad-argument", lambda: bridge.to_torch(jnp.ones(3), mutable="no"))
 
 
 # jax -> torch ----------------------------------------------------------------------------------------------------

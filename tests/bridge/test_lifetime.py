@@ -169,6 +169,72 @@ def test_the_tensor_of_a_dropped_array_stays_valid():
     )
 
 
+@pytest.mark.parametrize("end", ["b.delete()", "jax.jit(lambda x: x + 1, donate_argnums=0)(b)"])
+@pytest.mark.parametrize("mutable", [False, True])
+def test_the_tensor_outlives_an_array_deleted_by_name(end, mutable):
+    """XLA aborts the process when a buffer goes that a plain export still holds."""
+    run(
+        f"""
+        b = jnp.ones(N) * 2
+        u = bridge.to_torch(b, mutable={mutable})
+        assert u.data_ptr() == b.unsafe_buffer_pointer()
+        {end}
+        del b
+        junk = reuse()
+        assert float(u.sum()) == 2 * N
+        """
+    )
+
+
+FREED = """
+from bridge.diagnostics import Diagnostic
+import pallas_core as pc
+
+def copy(x_ref, o_ref):
+    o_ref[...] = x_ref[...]
+
+op = bridge.jax_op("tpb_freed::copy")(lambda x: x + 0)
+doors = [
+    bridge.to_jax,
+    lambda v: bridge.to_jax(v, copy=False),
+    lambda v: bridge.to_jax(v, copy=True),
+    lambda v: pc.pallas_call(copy, pc.like(v))(v),
+    op,
+    lambda v: bridge.to_device(v, "cpu"),
+]
+def refused(v):
+    assert bridge.crossing(v).code == "TPB115" and bridge.crossing(v).how == "refused"
+    for door in doors:
+        try:
+            door(v)
+        except Diagnostic as found:
+            assert found.slug == "freed-storage", found
+        else:
+            raise AssertionError("read freed memory")
+"""
+
+
+@pytest.mark.parametrize("bytes_left", [0, 64, 4 * (1 << 19)])
+@pytest.mark.parametrize("view", ["v", "v.view(1 << 10, -1).t()", "v[1 << 19:]", "torch.nn.Parameter(v, False)"])
+def test_a_storage_that_was_shrunk_is_refused(bytes_left, view):
+    """FSDP frees parameters so between uses; a view is made before and its storage shrinks under it."""
+    run(FREED, f"v = torch.ones(N); w = {view}; v.untyped_storage().resize_({bytes_left}); refused(w)")
+
+
+def test_a_storage_that_grew_again_crosses():
+    run(
+        FREED,
+        """
+        v = torch.ones(N)
+        v.untyped_storage().resize_(0)
+        refused(v)
+        v.untyped_storage().resize_(4 * N)
+        v.fill_(3)
+        assert all(float(door(v).sum()) == 3 * N for door in doors)
+        """,
+    )
+
+
 def test_training_goes_on_while_arrays_are_read_in_another_thread():
     run(
         """

@@ -394,3 +394,59 @@ def test_lazy_conjugate_from_an_operator_in_aten():
     conjugate.register_fake(lambda x: torch.empty_like(x))
     z = torch.complex(torch.randn(3), torch.randn(3))
     same(compile_(lambda z: conjugate(z) * 2)(z), z.conj() * 2)
+
+
+# ------------------------------------------------------------------------------------- outputs that share their memory
+SHARING = {
+    "rows": lambda y: (y[0], y[:, 1:], y.t()[1:], y.view(-1)[3:]),
+    "chunk": lambda y: y.chunk(2, 1),
+    "split": lambda y: torch.split(y, [1, 2, 1], 1),
+    "unbind": lambda y: y.unbind(0),
+    "diagonal": lambda y: (y.diagonal(), y.unfold(1, 2, 1), y.as_strided((2, 2), (1, 1), 1)),
+    "no-op": lambda y: (y.contiguous(), y.detach(), y.reshape(4, 3)),
+    "bits": lambda y: (y[1:], y.view(torch.int32), y[1:].view(torch.int16)),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("lead", [True, False], ids=["whole", "pieces"])
+@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.filterwarnings("ignore::bridge.diagnostics.DiagnosticNote")
+def test_outputs_share_memory_as_in_eager(name, lead, grad):
+    def f(x):
+        y = x * 2 + 1
+        return (y, *SHARING[name](y)) if lead else tuple(SHARING[name](y))
+
+    x = torch.randn(3, 4, requires_grad=grad)
+    got, want = compile_(f)(x), f(x)
+    same(got, want)
+    for g, w in zip(got, want, strict=True):
+        assert g.storage_offset() == w.storage_offset()
+        assert (g.untyped_storage().data_ptr() == got[0].untyped_storage().data_ptr()) == (
+            w.untyped_storage().data_ptr() == want[0].untyped_storage().data_ptr()
+        )
+    with torch.no_grad():
+        got[0].detach().zero_()
+        want[0].detach().zero_()
+    same(got, want)
+
+
+@pytest.mark.filterwarnings("ignore::bridge.diagnostics.DiagnosticNote")
+def test_complex_outputs_and_values_of_aten_share_memory():
+    for f in (
+        lambda x: (lambda y: (y, y.real, y.imag[1:], torch.view_as_real(y)))(torch.complex(x, x + 1)),
+        lambda x: (lambda y: (y, y[1:], y.t()))(torch.linalg.inv(x[:, :3] + 4 * torch.eye(3))),
+        lambda x: (lambda y: (y[1:], y.t()[:2]))((x + 1).to(memory_format=torch.contiguous_format).t().contiguous()),
+    ):
+        x = torch.randn(3, 4)
+        got, want = compile_(f)(x), f(x)
+        same(got, want, rtol=1e-5, atol=1e-5)
+        assert len({t.untyped_storage().data_ptr() for t in got}) == 1
+        got[0].zero_()
+        want[0].zero_()
+        same(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_lone_piece_keeps_no_more_memory_than_it_has():
+    row = compile_(lambda x: (x + 1)[0])(torch.randn(100, 4))
+    assert row.untyped_storage().nbytes() == 16
