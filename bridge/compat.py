@@ -88,8 +88,34 @@ def share_with_jax(t: torch.Tensor) -> jax.Array:
 
 
 def share_with_torch(a: jax.Array) -> torch.Tensor:
-    """Export a CPU jax array to torch without a copy; blocks until the array is ready."""
+    """Export a CPU jax array to torch without a copy; blocks until the array is ready.
+
+    For a fresh result that nobody else holds. Were the array deleted (or the last holder of its buffer dropped by name)
+    while torch reads it, XLA would abort the process: an array that the user keeps goes through `export_for_good`.
+    """
     return torch._C._from_dlpack(_jax.buffer_to_dlpack_managed_tensor(a, stream=None))
+
+
+def export_for_good(a: jax.Array) -> torch.Tensor:
+    """As `share_with_torch`, and `a` may be deleted or donated while the tensor lives: the tensor keeps the memory."""
+    # The shard is another jax array over the same buffer, and `delete()` of the one leaves the other's alone.
+    return torch._C._from_dlpack(_jax.buffer_to_dlpack_managed_tensor(a.addressable_data(0), stream=None))
+
+
+def has_memory(t: torch.Tensor) -> bool:
+    """Whether the storage of a strided tensor reaches its last element (0.5 µs).
+
+    It does not after ``untyped_storage().resize_(0)``, by which FSDP frees parameters between uses, and for the zeros
+    without memory of torch's differentiation rules; the address is then null or another owner's.
+    """
+    count = t.numel()
+    if not count:
+        return True
+    if not torch._C._has_storage(t) or t.data_ptr() == 0:
+        return False
+    if not t.is_contiguous():
+        count = 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride()))
+    return (t.storage_offset() + count) * t.itemsize <= t.untyped_storage().nbytes()
 
 
 def has_storage(t: torch.Tensor) -> bool:

@@ -83,8 +83,9 @@ def to_jax(t: torch.Tensor, copy: bool | None = None) -> jax.Array:
         An array on jax's CPU device with the tensor's shape and dtype.
 
     Raises:
-        Diagnostic: ``grad-would-be-lost``, ``dtype-cannot-cross``, ``not-a-plain-tensor``, ``other-device``; and with
-            ``copy=False`` also ``misaligned-zero-copy``, ``strided-import``, ``lazy-conj-or-neg``.
+        Diagnostic: ``grad-would-be-lost``, ``dtype-cannot-cross``, ``not-a-plain-tensor``, ``freed-storage``,
+            ``other-device``; and with ``copy=False`` also ``misaligned-zero-copy``, ``strided-import``,
+            ``lazy-conj-or-neg``.
     """
     if copy is None and _is_simple(t):
         return compat.share_for_good(t)
@@ -131,14 +132,22 @@ def to_torch(a: jax.Array, copy: bool | None = None, mutable: bool = False) -> t
         Diagnostic: ``dtype-cannot-cross``, ``other-device``, ``deleted-array``, ``tracer-export``, ``sharded-array``.
     """
     _check_copy(copy)
+    if mutable is not True and mutable is not False:
+        raise error(
+            "bad-argument",
+            f"mutable is a {type(mutable).__name__}",
+            where=Where.caller(),
+            why="it is True (torch may write to the array's memory) or False.",
+            do="mutable=False",
+        )
     finding = _inspect_array(a, copy)
     if finding is not None:
         raise finding.diagnostic()
     if copy:
         if a.sharding.device_set != {compat.cpu_device()}:
             a = jax.device_put(np.asarray(a), compat.cpu_device())
-        return compat.share_with_torch(a).clone(memory_format=torch.contiguous_format)
-    t = compat.share_with_torch(a)
+        return compat.export_for_good(a).clone(memory_format=torch.contiguous_format)
+    t = compat.export_for_good(a)
     return t if mutable else read_only(t)
 
 
@@ -185,8 +194,15 @@ def crossing(value: torch.Tensor | jax.Array, copy: bool | None = None) -> Cross
 
 
 def _check_copy(copy: object) -> None:
-    if copy not in (None, True, False):
-        raise error("bad-argument", f"copy is None, True or False, not {copy!r}", where=Where.caller())
+    # By identity: comparing an array or a tensor with True gives another one.
+    if copy is not None and copy is not True and copy is not False:
+        raise error(
+            "bad-argument",
+            f"copy is a {type(copy).__name__}",
+            where=Where.caller(),
+            why="it is None (share if possible), False (share or refuse) or True (copy).",
+            do="copy=True",
+        )
 
 
 # torch -> jax ----------------------------------------------------------------------------------------------------
@@ -206,7 +222,8 @@ def _is_simple(t: Any) -> bool:
         and compat.has_storage(t)
         and t.is_contiguous()
         and t.data_ptr() % ALIGNMENT == 0
-        and t.data_ptr() != 0
+        and t.numel() != 0
+        and compat.has_memory(t)
         and not (t.requires_grad and torch.is_grad_enabled())
         and not t.is_conj()
         and not t.is_neg()
@@ -273,6 +290,14 @@ def _refuse_value(t: torch.Tensor, copy: bool | None) -> _Finding | None:
             "the tensor is on the meta device",
             "it has a shape and no values.",
             "materialise it: t.to_empty(device='cpu'), or build the module without torch.device('meta')",
+        )
+    if not compat.is_lazy_zero(t) and not compat.has_memory(t):
+        return _Finding(
+            "refused",
+            "freed-storage",
+            f"the tensor's storage holds {t.untyped_storage().nbytes()} bytes, fewer than shape {tuple(t.shape)} needs",
+            "it was resized: FSDP frees parameters this way between uses, and the values are gone.",
+            "cross while the parameter is gathered, or resize the storage back and fill it again",
         )
     if not t.is_cpu and not copy:
         return _Finding(

@@ -34,7 +34,9 @@ class ReadOnlyTensor(torch.Tensor):
     read-only array. Copies, pickles and ``torch.save`` are of a plain tensor. Costs 5 to 7 µs an operation; under
     torch.compile, an operation on it is a graph break.
 
-    Not covered, as nothing in Python sees it: code that takes the address (``data_ptr()``, DLPack, C++ extensions).
+    Not covered, as torch asks no subclass about it: code that takes the address (``data_ptr()``, DLPack, C++
+    extensions), and what strips the subclass: ``torch.Tensor(t)``, ``t.as_subclass(torch.Tensor)``, ``t.data.set_``,
+    a new tensor over ``t.untyped_storage()``.
     Ask for ``mutable=True`` (plain tensor, writes reach the jax array) or ``copy=True`` (plain tensor of its own).
     """
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import bridge
-from bridge.compat import share_with_jax, share_with_torch
+from bridge.compat import has_memory, has_storage, has_tangent, share_with_jax, share_with_torch
 from bridge.diagnostics import Where, error
 
 _plain = (torch.Tensor, torch.nn.Parameter)
@@ -66,11 +66,14 @@ def import_tensor(t: torch.Tensor) -> jax.Array:
         and not t.requires_grad
         and t.layout is torch.strided
         and t.device.type == "cpu"
+        and has_storage(t)
         and t.is_contiguous()
         and t.data_ptr() % 64 == 0
         and not t.is_neg()
         and not t.is_conj()
         and t.numel()
+        and has_memory(t)
+        and not has_tangent(t)
     ):
         return share_with_jax(t)
     if t.device.type == "meta" or t.device.type != "cpu":
