@@ -29,6 +29,12 @@ _ALIASING = {
 }  # fmt: skip
 #: Of these, elements may be left out: only followed when the base is an input, which exists anyway.
 _CROPPING = {"aten.slice.Tensor", "aten.select.int"}
+#: Of a computed value, these share its memory as well.
+_SHARING = _ALIASING | _CROPPING | {
+    "aten.diagonal.default", "aten.unfold.default", "aten.as_strided.default", "aten.split.Tensor",
+    "aten.split_with_sizes.default", "aten.unbind.int", "aten.view_as_real.default", "aten.view_as_complex.default",
+    "aten.view.dtype",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -387,6 +393,18 @@ def view_base(node: Node, crop: bool = False) -> Node:
         and isinstance(node.args[0], Node)
     ):
         node = node.args[0]
+    return node
+
+
+def shared_root(node: Node) -> Node:
+    """The value in whose memory an output lies in eager, walking back through every view."""
+    while node.op == "call_function":
+        source = node.args[0] if node.args else None
+        if not isinstance(source, Node) or not (node.target is operator.getitem or name_of(node.target) in _SHARING):
+            break
+        if node.target is operator.getitem and name_of(source.target) not in _SHARING:
+            break
+        node = source
     return node
 
 

@@ -22,7 +22,7 @@ from inductor_backend.compat import copy_all, is_zero_tensor
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
 from inductor_backend.engine import Engine, collect, share_with_torch
 from inductor_backend.fallback import aten_call, emitted
-from inductor_backend.graph import Graph, Spec, flat, is_mutable, name_of, view_base, where_of
+from inductor_backend.graph import Graph, Spec, flat, is_mutable, name_of, shared_root, view_base, where_of
 from inductor_backend.ops import DTYPES
 
 _CACHE_LIMIT = 256
@@ -208,7 +208,7 @@ class Assembly:
         return name
 
     def plain_numbers(self, node: Node, t: str) -> None:
-        """Compute a lazy conjugate or negative: its memory, which is what jax sees, holds other numbers than it does."""
+        """Compute a lazy conjugate or negative: its memory, which is what jax sees, holds other numbers."""
         dtype = node.meta["val"].dtype
         if dtype.is_complex:
             self.lines.append(f"if {t}.is_conj() or {t}.is_neg(): {t} = {t}.resolve_conj().resolve_neg()")
@@ -334,7 +334,7 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
             assembly.plain_numbers(node, name)
         elif isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
             lines.append(f"{name} = {name}.resolve_conj().resolve_neg()")
-    bases = {node: _export_base(node, plan) for node in [*flat(plan.outputs), *(w.source for w in plan.writes)]}
+    bases = _export_bases(plan)
     needed = _needed(plan, bases)
     for number, segment in enumerate(plan.segments):
         if segment.jitted:
@@ -352,19 +352,36 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
     return run, assembly
 
 
-def _export_base(node: Node, plan: Graph) -> Node:
-    """The node whose storage stands behind an output: itself, or the dense value it is a view of."""
+def _export_bases(plan: Graph) -> dict[Node, Node]:
+    """The node whose storage stands behind an output: itself, or the dense value it is a view of.
+
+    A view that leaves elements out gets memory of its own, unless another output lives in the same memory.
+    """
     written = {w.target for w in plan.writes}
-    if node in plan.static or not isinstance(plan.specs.get(node), Spec):
+    outputs = [n for n in dict.fromkeys(flat(plan.outputs)) if isinstance(plan.specs.get(n), Spec)]
+    sharers: dict[Node, int] = {}
+    for node in outputs:
+        root = shared_root(node)
+        sharers[root] = sharers.get(root, 0) + 1
+
+    def base_of(node: Node) -> Node:
+        if node in plan.static or not isinstance(plan.specs.get(node), Spec):
+            return node
+        base = view_base(node, crop=True)
+        if base.op == "placeholder":
+            return node if base in written or base in plan.static else base
+        root = shared_root(node)
+        for base in (root, view_base(node)) if sharers.get(root, 0) > 1 else (view_base(node),):
+            if base is not node and base.op != "placeholder" and _can_hold(plan.specs.get(base), plan.specs[node]):
+                return base
         return node
-    base = view_base(node, crop=True)
-    if base.op == "placeholder":
-        return node if base in written or base in plan.static else base
-    base = view_base(node)
-    spec = plan.specs.get(base)
-    if base is node or base.op == "placeholder" or not isinstance(spec, Spec) or spec.order() is None:
-        return node
-    return base
+
+    return {node: base_of(node) for node in [*flat(plan.outputs), *(w.source for w in plan.writes)]}
+
+
+def _can_hold(base: Any, spec: Spec) -> bool:
+    """Whether a view can be cut out of an exported value: dense, and no offset to convert between dtypes."""
+    return isinstance(base, Spec) and base.order() is not None and (base.dtype == spec.dtype or base.offset == 0)
 
 
 def _needed(plan: Graph, bases: dict[Node, Node]) -> set[Node]:
@@ -399,11 +416,18 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
                 lines.append(
                     f"if {name}.stride() != {strides}: {name} = restride({name}, {plan.specs[base].shape!r}, {strides})"
                 )
-            offset = (
-                f"{name}.storage_offset() + {spec.offset - start}"
-                if base.op == "placeholder"
-                else f"{spec.offset - start}"
-            )
+            if base in plan.aten:
+                strides = assembly.bind("strides", plan.specs[base].strides)
+                lines.append(
+                    f"if {name}.stride() != {strides}: {name} = restride({name}, {plan.specs[base].shape!r}, {strides})"
+                )
+            if plan.specs[base].dtype != spec.dtype:
+                dtype = assembly.bind("dtype", spec.dtype)
+                lines.append(f"{view} = {name}.as_strided(({plan.specs[base].numel},), (1,)).view({dtype})")
+                name = view
+            offset = f"{spec.offset - start}"
+            if base.op == "placeholder" or base in plan.aten:
+                offset = f"{name}.storage_offset() + {offset}"
             lines.append(f"{view} = {name}.as_strided({spec.shape!r}, {spec.strides!r}, {offset})")
             name = view
         elif node in plan.aten and isinstance(spec, Spec):
@@ -432,8 +456,11 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
             outs.append(produce(out, False))
         else:
             outs.append(assembly.tensor(out))
-    if len(sources) == 1:
-        lines.append(f"{assembly.targets[plan.writes[0].target]}.copy_({sources[0]})")
+    lazy = any(v.is_conj() or v.is_neg() for v in (w.target.meta["val"] for w in plan.writes))
+    if len(sources) == 1 or lazy:
+        # A batched copy doesn't take lazy conjugates.
+        for w, source in zip(plan.writes, sources, strict=True):
+            lines.append(f"{assembly.targets[w.target]}.copy_({source})")
     elif sources:
         written = ", ".join(assembly.targets[w.target] for w in plan.writes)
         assembly.scope["copy_all"] = copy_all
