@@ -7,6 +7,7 @@ two launches with one key run the same code.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import jax
 import numpy as np
 import torch
 
+from bridge import compat
 from bridge.diagnostics import Where, error
 from frontend_triton_compat.access import Memory
 from frontend_triton_compat.ir import Param
@@ -36,7 +38,7 @@ class Call:
     """One launch, bound to parameters.
 
     Attributes:
-        params: every parameter as specialised.
+        signature: the kernel's parameters.
         arrays: pointer parameter -> torch tensor or jax array.
         scalars: run-time scalar parameter -> number.
         ints: integer parameter -> number.
@@ -44,13 +46,18 @@ class Call:
         meta: parameter name -> argument, for a grid that is a function.
     """
 
-    params: list[Param] = field(default_factory=list)
+    signature: Signature
     arrays: dict[str, Any] = field(default_factory=dict)
     scalars: dict[str, float] = field(default_factory=dict)
     ints: dict[str, int] = field(default_factory=dict)
     key: list[Any] = field(default_factory=list)
     meta: dict[str, Any] = field(default_factory=dict)
     placeless: bool = False
+
+    @functools.cached_property
+    def params(self) -> list[Param]:
+        """Every parameter as specialised; a launch that is known already does without."""
+        return self.signature.params(self)
 
 
 class Signature:
@@ -127,16 +134,37 @@ class Signature:
             placeless: arrays need no data: meta tensors and `jax.ShapeDtypeStruct` will do.
         """
         bound = self.bind(args, kwargs)
-        call = Call(meta=bound, placeless=placeless)
+        call = Call(self, meta=bound, placeless=placeless)
+        key, arrays = call.key, call.arrays
         for index, name in enumerate(self.names):
             value = bound[name]
+            kind = type(value)
             if name in self.constexprs:
-                param = self._constexpr(name, index, value)
-                call.key.append(_hashable(param.value))
+                key.append(_hashable(self._constexpr(name, index, value).value))
+            elif (
+                (kind is torch.Tensor or kind is torch.nn.Parameter) and value.is_cpu and value.layout is torch.strided
+            ):
+                arrays[name] = value
+                key.append(value.dtype)
+            elif kind is int and -(2**31) <= value < 2**31:
+                call.ints[name] = value
+                key.append(INT32)
+            elif kind is float:
+                call.scalars[name] = value
+                key.append("f")
             else:
-                param = self._argument(name, index, value, call)
-            call.params.append(param)
+                self._argument(name, index, value, call)
         return call
+
+    def params(self, call: Call) -> list[Param]:
+        """The parameters of a launch as they are specialised."""
+        scratch = Call(self, placeless=call.placeless)
+        return [
+            self._constexpr(name, index, call.meta[name])
+            if name in self.constexprs
+            else self._argument(name, index, call.meta[name], scratch)
+            for index, name in enumerate(self.names)
+        ]
 
     def _constexpr(self, name: str, index: int, value: Any) -> Param:
         value = unwrap(value)
@@ -154,9 +182,9 @@ class Signature:
         if isinstance(value, constexpr):
             value = unwrap(value)
         if isinstance(value, torch.Tensor):
-            call.arrays[name] = value
             element = self._torch_element(name, value, call.placeless)
-            call.key.append(element)
+            call.arrays[name] = value
+            call.key.append(value.dtype)
             return Param(name, index, "pointer", element)
         if isinstance(value, jax.Array) or (call.placeless and isinstance(value, jax.ShapeDtypeStruct)):
             call.arrays[name] = value
@@ -229,6 +257,14 @@ class Signature:
             found = _TORCH_NAMES[t.dtype] = self._element(name, str(t.dtype).removeprefix("torch."))
         if placeless and t.device.type == "meta":
             return found
+        if t.device.type == "cpu" and t.layout is torch.strided and not compat.has_memory(t):
+            raise error(
+                "launch-device",
+                f"argument {name!r} has no memory behind its shape {tuple(t.shape)}",
+                where=self.where,
+                why="its storage was freed or shrunk, as by untyped_storage().resize_(0)",
+                do="launch while the storage is there, or pass a tensor of its own",
+            )
         if t.device.type != "cpu" or t.layout is not torch.strided or type(t) not in (torch.Tensor, torch.nn.Parameter):
             raise error(
                 "launch-device",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -34,36 +35,28 @@ class Compiled:
 
     # -- torch
 
-    def run_torch(self, call: Call) -> None:
-        """Run and write the results into the caller's tensors."""
-        with compat.x64():
-            operands = []
-            for operand in self.module.operands:
-                if operand.scalar:
-                    operands.append(np.array([call.scalars[operand.param]], self._scalar_types[operand.param]))
-                    continue
-                t = call.arrays[operand.param].detach()
-                offset = t.storage_offset() + operand.start
-                if t.shape != operand.shape or operand.start or not t.is_contiguous():
-                    t = t.as_strided(operand.shape, _compact(operand.shape), offset)
-                operands.append(compat.share_with_jax(t))
-            results = self.jitted(*operands)
-            # The caller may change an input as soon as we return, so everything has to be computed by then.
-            outputs = [compat.share_with_torch(r) for r in results]
-        for result, output in zip(self.module.results, outputs):
-            t = call.arrays[result.param].detach()
-            start = t.storage_offset() + result.start
-            if all(b == (0, n) for b, n in zip(result.box, result.shape)):
-                if t.shape == result.shape and t.is_contiguous() and not result.start:
-                    t.copy_(output)
-                else:
-                    t.as_strided(result.shape, result.strides, start).copy_(output)
+    def route(self, call: Call) -> Route:
+        """How the arguments of this launch, and of every one whose tensors are laid out alike, are handed over."""
+        takes: list[_Take] = []
+        for operand in self.module.operands:
+            if operand.scalar:
+                takes.append(_Take(operand.param, np.dtype(self._scalar_types[operand.param])))
                 continue
-            sizes = [hi - lo for lo, hi in result.box]
-            start += sum(lo * s for (lo, _), s in zip(result.box, result.strides))
-            for axis, (lo, hi) in enumerate(result.box):
-                output = output.narrow(axis, lo, hi - lo)
-            t.as_strided(sizes, result.strides, start).copy_(output)
+            t = call.arrays[operand.param]
+            plain = t.shape == operand.shape and not operand.start and t.is_contiguous()
+            view = None if plain else (operand.shape, _compact(operand.shape), t.storage_offset() + operand.start)
+            takes.append(_Take(operand.param, None, view))
+        puts: list[_Put] = []
+        for result in self.module.results:
+            t = call.arrays[result.param]
+            whole = all(b == (0, n) for b, n in zip(result.box, result.shape))
+            if whole and t.shape == result.shape and t.is_contiguous() and not result.start:
+                puts.append(_Put(result.param))
+                continue
+            sizes = tuple(hi - lo for lo, hi in result.box)
+            start = t.storage_offset() + result.start + sum(lo * s for (lo, _), s in zip(result.box, result.strides))
+            puts.append(_Put(result.param, (sizes, result.strides, start), None if whole else result.box))
+        return Route(self, tuple(takes), tuple(puts))
 
     # -- jax
 
@@ -91,6 +84,54 @@ class Compiled:
             new = self.on_jax(call.arrays, scalars)
         ordered = tuple(new[name] for name in call.arrays if name in new)
         return ordered[0] if len(ordered) == 1 else ordered
+
+
+@dataclass(frozen=True)
+class _Take:
+    """One operand: a number of some dtype, or a tensor, perhaps under another view (shape, strides, offset)."""
+
+    param: str
+    number: np.dtype[Any] | None = None
+    view: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Put:
+    """One result: where in the caller's tensor (shape, strides, offset) it goes, and which part of it."""
+
+    param: str
+    view: tuple[Any, ...] | None = None
+    box: tuple[tuple[int, int], ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """A compiled form with the way from and to tensors of one layout."""
+
+    compiled: Compiled
+    takes: tuple[_Take, ...]
+    puts: tuple[_Put, ...]
+
+    def run(self, call: Call) -> None:
+        """Run and write the results into the caller's tensors."""
+        arrays = call.arrays
+        with compat.x64():
+            operands: list[Any] = []
+            for take in self.takes:
+                if take.number is not None:
+                    operands.append(np.array([call.scalars[take.param]], take.number))
+                    continue
+                t = arrays[take.param]
+                operands.append(compat.share_with_jax(t if take.view is None else t.detach().as_strided(*take.view)))
+            results = self.compiled.jitted(*operands)
+            # The caller may change an input as soon as we return, so everything has to be computed by then.
+            outputs = [compat.share_with_torch(r) for r in results]
+        for put, output in zip(self.puts, outputs):
+            t = arrays[put.param].detach()
+            if put.box is not None:
+                for axis, (lo, hi) in enumerate(put.box):
+                    output = output.narrow(axis, lo, hi - lo)
+            (t if put.view is None else t.as_strided(*put.view)).copy_(output)
 
 
 def _compact(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -103,7 +103,7 @@ class JITFunction:
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch over `grid`; with ``warmup=True``, only translate and compile."""
         if warmup:
-            return self._compiled(self._signature.call(args, kwargs), grid)[1]
+            return self._compiled(self._signature.call(args, kwargs), grid)
         return launch(self, grid, args, kwargs)
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
@@ -120,20 +120,27 @@ class JITFunction:
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         call = self._signature.call(args, kwargs)
+        sizes = grid_of(grid, call.meta, self.where)
         for observe in observers:
-            observe(self, grid_of(grid, call.meta, self.where), call.meta)
-        on_jax, compiled = self._compiled(call, grid)
+            observe(self, sizes, call.meta)
         self._last_grid = grid
+        on_jax = self._on_jax(call)
+        run = self._specialised.find(call, sizes).run_jax if on_jax else self._specialised.route(call, sizes).run
         try:
-            return compiled.run_jax(call) if on_jax else compiled.run_torch(call)
+            return run(call)
         except Diagnostic:
             raise
         except SURPRISES as surprise:
             raise defect(self.fn.__name__, self.where, surprise) from surprise
 
-    def _compiled(self, call: Call, grid: Any) -> tuple[bool, Compiled]:
-        kinds = {isinstance(a, torch.Tensor) for a in call.arrays.values()}
-        if len(kinds) == 2:
+    def _on_jax(self, call: Call) -> bool:
+        """Whether a launch is on jax arrays; without arrays it is not.
+
+        Raises:
+            TranslationError: on both kinds.
+        """
+        torch_count = sum(isinstance(a, torch.Tensor) for a in call.arrays.values())
+        if 0 < torch_count < len(call.arrays):
             raise error(
                 "launch-device",
                 "torch tensors and jax arrays in one launch",
@@ -141,7 +148,11 @@ class JITFunction:
                 why="torch tensors are written in place, jax arrays are replaced by new ones",
                 do="convert with bridge.to_torch or bridge.to_jax",
             )
-        return kinds == {False}, self._specialised.find(call, grid_of(grid, call.meta, self.where))
+        return bool(call.arrays) and not torch_count
+
+    def _compiled(self, call: Call, grid: Any) -> Compiled:
+        self._on_jax(call)
+        return self._specialised.find(call, grid_of(grid, call.meta, self.where))
 
     # -- what a user asks
 

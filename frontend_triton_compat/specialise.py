@@ -16,7 +16,7 @@ from bridge import compat
 from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat.access import Memory
 from frontend_triton_compat.arguments import Aliases, Call, aliases_of, launch_line, memory_of, tensor_in_key
-from frontend_triton_compat.compiled import Compiled
+from frontend_triton_compat.compiled import Compiled, Route
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.emit.program import KeepWhole
 from frontend_triton_compat.ir import Kernel, Param
@@ -79,6 +79,27 @@ class Specialisations:
         self.structural: frozenset[str] = frozenset()
         self._lock = threading.RLock()
         self._last: dict[Any, dict[str, int]] = {}
+        self._routes: dict[Any, Route] = {}
+
+    def route(self, call: Call, grid: tuple[int, int, int]) -> Route:
+        """The way of a launch on tensors; one look-up when tensors were laid out like this before."""
+        layouts, storages = [], set()
+        for t in call.arrays.values():
+            storage = t.untyped_storage()
+            storages.add(storage.data_ptr())
+            layouts.append((t.shape, t.stride(), t.storage_offset(), storage.nbytes()))
+        if len(storages) != len(layouts):  # arguments share memory: how decides too
+            return self.find(call, grid).route(call)
+        runtime = self.runtime
+        key = (grid, tuple(call.key), tuple(layouts), runtime, self._static(call, runtime))
+        found = self._routes.get(key)
+        if found is None:
+            found = self.find(call, grid).route(call)
+            if runtime == self.runtime:
+                self._routes[key] = found
+        else:
+            self._pass_on(call, runtime)
+        return found
 
     def find(self, call: Call, grid: tuple[int, int, int]) -> Compiled:
         """The compiled form for a launch, translated now if there is none."""
@@ -108,11 +129,14 @@ class Specialisations:
                 found = self.cache.get(key)
                 if found is None:
                     found = self.cache[key] = self._translate(call, grid, memories, aliases, exact)
-        if runtime and isinstance(found, Compiled):
-            for name in runtime:
-                if name in call.ints:
-                    call.scalars[name] = call.ints[name]
+        self._pass_on(call, runtime)
         return None if isinstance(found, str) else found
+
+    def _pass_on(self, call: Call, runtime: frozenset[str]) -> None:
+        """Integers that are data alone go along as run-time scalars."""
+        for name in runtime:
+            if name in call.ints:
+                call.scalars[name] = call.ints[name]
 
     def _static(self, call: Call, runtime: frozenset[str]) -> tuple[int, ...]:
         return tuple(v for n, v in call.ints.items() if n not in runtime)
