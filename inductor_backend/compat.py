@@ -84,12 +84,18 @@ def front_half(
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
     from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.decomposition import select_decomp_table
 
+    # Decomposed, these accept other indices than eager does (negative ones or not); each has a row of its own.
+    aten = torch.ops.aten
+    kept = {aten.index_select.default, aten.index_add.default, aten.index_copy.default}
+    kept |= {aten.index_fill.int_Scalar, aten.index_fill.int_Tensor}
     with (
         functorch_config.patch(enable_autograd_cache=False),
         inductor_config.patch(cpp_wrapper=False, fx_wrapper=False, freezing=False),
     ):
-        return cast(Any, compile_fx(gm, inputs, inner_compile=inner_compile))
+        table = {op: how for op, how in select_decomp_table().items() if op not in kept}
+        return cast(Any, compile_fx(gm, inputs, inner_compile=inner_compile, decompositions=table))
 
 
 def output_code_log() -> logging.Logger:

@@ -20,9 +20,20 @@ import torch
 from torch.fx import Node
 
 from inductor_backend.compat import PROMOTION, elementwise_dtypes
-from inductor_backend.graph import Graph, Segment, Spec, arguments, flat, name_of, needed_row, row_of, where_of
+from inductor_backend.graph import (
+    Graph,
+    Segment,
+    Spec,
+    arguments,
+    flat,
+    is_assertion,
+    name_of,
+    needed_row,
+    row_of,
+    where_of,
+)
 from inductor_backend.ops import DTYPES, Out, cast, functions
-from inductor_backend.ops.table import BOOL_OUT, KEEP, MATMUL, out_of_range
+from inductor_backend.ops.table import BOOL_OUT, KEEP, MATMUL, has_zero, out_of_range
 
 #: Picks groups of lines for kernels.
 Chooser = Callable[[list["Line"], Graph], list[list["Line"]]]
@@ -62,6 +73,7 @@ def namespace() -> dict[str, Any]:
         "aten": functions(),
         "cast": cast,
         "jax": jax,
+        "has_zero": has_zero,
         "jnp": jnp,
         "Out": Out,
         "out_of_range": out_of_range,
@@ -140,9 +152,15 @@ class Emitter:
         return text
 
     def range_checks(self, node: Node) -> list[str]:
-        """Expressions that are true when one of the node's indices is out of range."""
+        """Expressions that are true when eager would refuse the node's operands for the numbers that they hold."""
         entry = row_of(node)
-        if node.target is operator.getitem or entry is None or entry.bounds is None:
+        if node.target is operator.getitem or entry is None:
+            return []
+        if is_assertion(node):
+            return [f"jnp.logical_not(jnp.all({self.argument(arguments(node)[0])}))"]
+        if entry.divides:
+            return self.zero_checks(node)
+        if entry.bounds is None:
             return []
         shape = self.plan.specs[arguments(node)[0]].shape
         kwargs = {k: v for k, v in node.kwargs.items() if not _placement(k)}
@@ -151,6 +169,18 @@ class Emitter:
             for index, dim, negative in entry.bounds(*node.args, **kwargs)
             if shape and isinstance(index, Node) and self.plan.specs[index].numel
         ]
+
+    def zero_checks(self, node: Node) -> list[str]:
+        """An expression that is true when a whole number is divided by zero; none for a divisor known not to be."""
+        spec, divisor = self.plan.specs[node], arguments(node)[1]
+        if spec.dtype.is_floating_point or not spec.numel:
+            return []
+        value = self.plan.static.get(divisor, divisor) if isinstance(divisor, Node) else divisor
+        if isinstance(value, Node) and name_of(value.target) == "aten.full.default":
+            value = self.plan.static.get(arguments(value)[1], arguments(value)[1])
+        if not isinstance(value, Node) and value != 0:
+            return []
+        return [f"has_zero({self.argument(value)})"]
 
     def outs(self, spec: Any) -> str:
         """``Out(...)`` for one result, a list of them for several."""
@@ -257,12 +287,16 @@ def reject(node: Node, plan: Graph) -> str | None:
 
 @dataclass
 class Line:
-    """One assignment of the segment: its name, expression, node (None for a transposed input) and what it reads."""
+    """One assignment of the segment: its name, expression, node (None for a transposed input) and what it reads.
+
+    A `check` computes whether the node's operands are such that eager would refuse them.
+    """
 
     name: str
     text: str
     node: Node | None
     reads: set[str]
+    check: bool = False
 
 
 def emit_segment(
@@ -300,7 +334,7 @@ def emit_segment(
             check = f"{node.name}_range{number}"
             checks.append(check)
             source.checks.append(node)
-            lines.append(Line(check, text, node, set(_identifiers(text))))
+            lines.append(Line(check, text, node, set(_identifiers(text)), check=True))
     wanted = {r.name for r in results} | set(checks)
     lines = _pruned(lines, wanted)
     known = {line.name for line in lines}

@@ -325,10 +325,15 @@ def _sorted(graph: torch.fx.Graph) -> list[Node]:
 def _live(nodes: list[Node], output: Node) -> set[Node]:
     live: set[Node] = {output}
     for node in reversed(nodes):
-        if node in live or (node.op == "call_function" and is_mutable(node)) or _effect(node):
+        if node in live or (node.op == "call_function" and is_mutable(node)) or _effect(node) or is_assertion(node):
             live.add(node)
             live.update(flat((node.args, node.kwargs)))
     return live
+
+
+def is_assertion(node: Node) -> bool:
+    """Whether a node only looks at a condition, and raises."""
+    return node.op == "call_function" and name_of(node.target).startswith("aten._assert_async.")
 
 
 def _effect(node: Node) -> bool:

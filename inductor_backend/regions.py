@@ -39,6 +39,8 @@ def profitable(lines: list[Line], plan: Graph) -> list[list[Line]]:
 def _kind(line: Line) -> str:
     if line.node is None:
         return "input"
+    if line.check:
+        return "check"
     if line.node.target is operator.getitem:
         return "getitem"
     entry = row_of(line.node)

@@ -18,11 +18,13 @@ import torch
 from torch.fx import Node
 
 from bridge.diagnostics import error
+from inductor_backend.checks import OperandCheck
 from inductor_backend.compat import copy_all, is_zero_tensor
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
 from inductor_backend.engine import Engine, collect, share_with_torch
+from inductor_backend.exports import Finish, export_bases, row_major
 from inductor_backend.fallback import aten_call, emitted
-from inductor_backend.graph import Graph, Spec, flat, is_mutable, name_of, shared_root, view_base, where_of
+from inductor_backend.graph import Graph, Spec, flat, is_assertion, is_mutable, name_of
 from inductor_backend.ops import DTYPES
 
 _CACHE_LIMIT = 256
@@ -43,7 +45,7 @@ class Slot:
         self.nbytes = np_bytes(spec)
         order = spec.order()
         self.shape = spec.shape if order is None else tuple(spec.shape[d] for d in order)
-        self.strides = _row_major(self.shape)
+        self.strides = row_major(self.shape)
         self.order = order
         self.cache: dict[int, jax.Array] = {}
         self.empty: jax.Array | None = None
@@ -76,73 +78,10 @@ class Slot:
         return array, None
 
 
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))
-
-
 def restride(t: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
     """`t` with the strides that the graph was traced with."""
     dense = torch.empty_strided(shape, strides, dtype=t.dtype)
     return dense.copy_(t)
-
-
-class Finish:
-    """How an exported, dense result becomes the tensor that eager would have returned."""
-
-    def __init__(self, spec: Spec):
-        self.spec = spec
-        order = spec.order()
-        self.plain = order is not None and order == tuple(range(len(order))) and spec.strides == _row_major(spec.shape)
-        self.dense = order is not None
-
-    def __call__(self, t: torch.Tensor) -> torch.Tensor:
-        """The result with its strides; dense layouts are views of the exported memory, others are copied out."""
-        if self.spec.numel == 0:
-            return torch.empty_strided(self.spec.shape, self.spec.strides, dtype=self.spec.dtype)
-        if self.plain:
-            return t
-        if self.dense:
-            return t.as_strided(self.spec.shape, self.spec.strides)
-        base = torch.empty_strided(self.spec.shape, self.spec.strides, dtype=self.spec.dtype)
-        if any(s == 0 and n > 1 for s, n in zip(self.spec.strides, self.spec.shape)):
-            for dim, (s, n) in enumerate(zip(self.spec.strides, self.spec.shape)):
-                if s == 0 and n > 1:
-                    t = t.narrow(dim, 0, 1)
-            narrow = base
-            for dim, (s, n) in enumerate(zip(self.spec.strides, self.spec.shape)):
-                if s == 0 and n > 1:
-                    narrow = narrow.narrow(dim, 0, 1)
-            narrow.copy_(t)
-            return base
-        return base.copy_(t)
-
-
-class RangeCheck:
-    """Refuses a call whose indices are out of range, as eager does, before anything is returned or written."""
-
-    def __init__(self, nodes: list[Node]):
-        self.nodes = nodes
-
-    def __call__(self, flags: torch.Tensor) -> None:
-        """Look at one flag per index operand.
-
-        Raises:
-            Diagnostic: index-out-of-range, at the user's line of the first that is.
-        """
-        if not flags.any():
-            return
-        node = self.nodes[int(flags.nonzero()[0])]
-        raise error(
-            "index-out-of-range",
-            f"an index of {name_of(node.target)} is out of range",
-            where=where_of(node),
-            why="an index tensor holds a number that is not a place in the dimension it indexes",
-            do="check the indices (labels, token ids) against the size: run the function uncompiled to see the number",
-        )
 
 
 _counter = 0
@@ -250,7 +189,7 @@ class Assembly:
         ranges = [f"ranges_{number}"] if source.checks else []
         self.lines.append(f"[{', '.join(results + ranges)}] = {call}([{', '.join(names)}])")
         if ranges:
-            check = self.bind("check", RangeCheck(source.checks))
+            check = self.bind("check", OperandCheck(source.checks))
             self.lines.append(f"{check}(exp({ranges[0]}))")
         for n, name in zip(wanted, results):
             self.arrays[n] = name
@@ -334,12 +273,12 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
             assembly.plain_numbers(node, name)
         elif isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
             lines.append(f"{name} = {name}.resolve_conj().resolve_neg()")
-    bases = _export_bases(plan)
+    bases = export_bases(plan)
     needed = _needed(plan, bases)
     for number, segment in enumerate(plan.segments):
         if segment.jitted:
             wanted = [n for n in segment.nodes if n in needed]
-            if wanted:
+            if wanted or any(is_assertion(n) for n in segment.nodes):
                 assembly.jitted(number, segment.nodes, segment, wanted)
         else:
             for node in segment.nodes:
@@ -350,38 +289,6 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
     assembly.text = text
     run._boxed_call = True
     return run, assembly
-
-
-def _export_bases(plan: Graph) -> dict[Node, Node]:
-    """The node whose storage stands behind an output: itself, or the dense value it is a view of.
-
-    A view that leaves elements out gets memory of its own, unless another output lives in the same memory.
-    """
-    written = {w.target for w in plan.writes}
-    outputs = [n for n in dict.fromkeys(flat(plan.outputs)) if isinstance(plan.specs.get(n), Spec)]
-    sharers: dict[Node, int] = {}
-    for node in outputs:
-        root = shared_root(node)
-        sharers[root] = sharers.get(root, 0) + 1
-
-    def base_of(node: Node) -> Node:
-        if node in plan.static or not isinstance(plan.specs.get(node), Spec):
-            return node
-        base = view_base(node, crop=True)
-        if base.op == "placeholder":
-            return node if base in written or base in plan.static else base
-        root = shared_root(node)
-        for base in (root, view_base(node)) if sharers.get(root, 0) > 1 else (view_base(node),):
-            if base is not node and base.op != "placeholder" and _can_hold(plan.specs.get(base), plan.specs[node]):
-                return base
-        return node
-
-    return {node: base_of(node) for node in [*flat(plan.outputs), *(w.source for w in plan.writes)]}
-
-
-def _can_hold(base: Any, spec: Spec) -> bool:
-    """Whether a view can be cut out of an exported value: dense, and no offset to convert between dtypes."""
-    return isinstance(base, Spec) and base.order() is not None and (base.dtype == spec.dtype or base.offset == 0)
 
 
 def _needed(plan: Graph, bases: dict[Node, Node]) -> set[Node]:

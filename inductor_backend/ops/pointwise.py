@@ -87,7 +87,7 @@ def _floor_divide(x, y):
     return jnp.where(y == 0, x / y, floored)
 
 
-@pointwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", result="exact", promote=NO_OPMATH)
+@pointwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", result="exact", promote=NO_OPMATH, divides=True)
 def div_mode(x, y, rounding_mode=None, out: Any = None):
     """Division that floors, truncates, or neither, as `rounding_mode` says."""
     if rounding_mode is None:
@@ -103,13 +103,15 @@ def div_mode(x, y, rounding_mode=None, out: Any = None):
     return lax.div(*_pair(x, y)).astype(out.dtype)
 
 
-@pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar")
+@pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar", divides=True)
 def floor_divide(x, y):
     """Division rounded towards minus infinity."""
     return _floor_divide(x, y)
 
 
-@pointwise("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", narrow_scalars=True)
+@pointwise(
+    "aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", narrow_scalars=True, divides=True
+)
 def remainder(x, y):
     """Python's modulo: the result has the divisor's sign."""
     x, y = _pair(x, y)
@@ -119,7 +121,7 @@ def remainder(x, y):
     return jnp.where((mod != 0) & ((y < 0) != (mod < 0)), mod + y, mod)
 
 
-@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar", narrow_scalars=True)
+@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar", narrow_scalars=True, divides=True)
 def fmod(x, y):
     """C's modulo: the result has the dividend's sign."""
     return _fmod(x, y)

@@ -79,6 +79,7 @@ class Row:
         supports: refuses argument combinations that the function can't do; those run in ATen.
         bounds: the index operands, each with the dimension of the first operand that it indexes and whether it may be
             negative; the runner refuses a call whose indices are out of range, as eager does.
+        divides: whether eager refuses a zero among whole numbers as the second operand; the runner then does.
         notes: differences worth knowing.
     """
 
@@ -91,6 +92,7 @@ class Row:
     narrow_scalars: bool
     supports: Callable[..., bool] | None
     bounds: Callable[..., list[tuple[Any, int, bool]]] | None
+    divides: bool
     notes: str
 
     @property
@@ -112,6 +114,7 @@ def row(
     narrow_scalars: bool = False,
     supports: Callable[..., bool] | None = None,
     bounds: Callable[..., list[tuple[Any, int, bool]]] | None = None,
+    divides: bool = False,
     notes: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register an array function as the meaning of one or more overloads.
@@ -127,7 +130,7 @@ def row(
         for name in names:
             if name in ROWS:
                 raise ValueError(f"{name} has two rows")
-            entry = Row(name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, notes)
+            entry = Row(name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, divides, notes)
             if _IDENTS.setdefault(entry.ident, name) != name:
                 raise ValueError(f"{name} and {_IDENTS[entry.ident]} would share the name {entry.ident}")
             ROWS[name] = entry
@@ -158,6 +161,11 @@ def out_of_range(index: Any, length: int, negative: bool) -> Any:
     """Whether any index lies outside a dimension of `length`; `negative` ones may count from the end."""
     low = -length if negative else 0
     return jnp.any((index < low) | (index >= length))
+
+
+def has_zero(divisor: Any) -> Any:
+    """Whether any divisor is zero."""
+    return jnp.any(jnp.asarray(divisor) == 0)
 
 
 def cast(x: Any, dtype: Any) -> Any:

@@ -276,6 +276,13 @@ def test_nothing_is_written_when_a_fallback_raises():
         (lambda x, i: x.index_select(0, i) + 1, [0, 4], [5, 0]),
         (lambda x, i: x.index_put((i,), x[:2] * 0), [1, -1], [1, 7]),
         (lambda x, i: x.scatter_add(0, i[:, None], x[:2, :1]), [0, 3], [0, 9]),
+        (lambda x, i: x.scatter_reduce(0, i[:, None], x[:2, :1] + 9, "amax"), [0, 3], [0, 100]),
+        (lambda x, i: x.index_select(0, i) + 1, [0, 4], [0, -1]),
+        (lambda x, i: x.index_add(0, i, x[:2]), [0, 4], [0, -1]),
+        (lambda x, i: x.clone().index_add_(0, i, x[:2], alpha=2), [2, 2], [0, -1]),
+        (lambda x, i: x.index_copy(0, i, x[:2] * 9), [0, 4], [0, -1]),
+        (lambda x, i: x.index_fill(0, i, 7), [-5, 4], [0, -6]),
+        (lambda x, i: x.index_fill(0, i, x.sum()), [-1, 2], [0, 5]),
     ],
 )
 def test_indices_out_of_range_are_refused(fn, good, bad):
@@ -288,6 +295,57 @@ def test_indices_out_of_range_are_refused(fn, good, bad):
     with pytest.raises(BackendError, match="TPB406") as caught:
         compiled(x, torch.tensor(bad), log)
     assert caught.value.where.file == __file__
+    assert log.item() == 1
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [lambda x, y: x // y, lambda x, y: x % y, torch.fmod, lambda x, y: torch.div(x, y, rounding_mode="trunc")],
+    ids=["floor", "modulo", "fmod", "trunc"],
+)
+@pytest.mark.parametrize("kernels", ["profitable", "all"])
+def test_whole_numbers_divided_by_zero_are_refused(fn, kernels):
+    def write_too(x, y, log):
+        log.add_(1)
+        return fn(x * 2 + 1, y) - 1
+
+    x, y, log = torch.tensor([4, -5]), torch.tensor([3, -2]), torch.zeros(1)
+    compiled = compile_(write_too, kernels=kernels)
+    same(compiled(x, y, log), fn(x * 2 + 1, y) - 1)
+    y[1] = 0
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        fn(x, y)
+    with pytest.raises(BackendError, match="TPB407") as caught:
+        compiled(x, y, log)
+    assert caught.value.where.file == __file__
+    assert log.item() == 1
+    same(compiled(x.float(), y.float(), log), fn(x.float() * 2 + 1, y.float()) - 1)
+
+
+def test_whole_numbers_divided_by_a_number(emitted):
+    check(lambda x: (x // 3, x % 4, torch.fmod(x, -3)), torch.arange(-6, 6))
+    assert not emitted[0].sources[0].checks
+    with pytest.raises(BackendError, match="TPB407"):
+        compile_(lambda x: x + x // 0)(torch.arange(3))
+    check(lambda x, y: x // y, torch.empty(0, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+
+
+def test_assertions_hold_or_raise():
+    one_hot = compile_(lambda i: torch.nn.functional.one_hot(i, 4))
+    same(one_hot(torch.tensor([3, 0])), torch.nn.functional.one_hot(torch.tensor([3, 0]), 4))
+    for bad in (4, -1):
+        with pytest.raises(BackendError, match="TPB408.*Class values must be"):
+            one_hot(torch.tensor([3, bad]))
+
+    def positive(x, log):
+        log.add_(1)
+        torch._assert_async(x.sum() > 0, "the sum is not positive")
+        return log * 2
+
+    f, log = compile_(positive), torch.zeros(1)
+    same(f(torch.ones(3), log), torch.full((1,), 2.0))
+    with pytest.raises(BackendError, match="TPB408.*the sum is not positive"):
+        f(-torch.ones(3), log)
     assert log.item() == 1
 
 

@@ -1,0 +1,58 @@
+"""Operands that eager refuses for the numbers they hold: indices out of range, division by zero, failed assertions.
+
+Input: the nodes that check, and one flag each from the jitted segment. Output: nothing, or a diagnostic at the user's
+line. Law: the runner looks before anything is returned or written.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Node
+
+from bridge.diagnostics import Diagnostic, error
+from inductor_backend.graph import is_assertion, name_of, needed_row, where_of
+
+
+class OperandCheck:
+    """Looks at the flags of one segment."""
+
+    def __init__(self, nodes: list[Node]):
+        self.nodes = nodes
+
+    def __call__(self, flags: torch.Tensor) -> None:
+        """Look at one flag per checked operand.
+
+        Raises:
+            Diagnostic: index-out-of-range, integer-division-by-zero or assertion-failed, at the user's line of the
+                first that is set.
+        """
+        if flags.any():
+            raise refusal(self.nodes[int(flags.nonzero()[0])])
+
+
+def refusal(node: Node) -> Diagnostic:
+    """What eager's own error for this node's operands becomes."""
+    if is_assertion(node):
+        message = node.args[1] if len(node.args) > 1 else ""
+        return error(
+            "assertion-failed",
+            str(message),
+            where=where_of(node),
+            why="the function asserts a condition on its data, and this call's data doesn't meet it",
+            do="check the data that the message names: run the function uncompiled to see the numbers",
+        )
+    if needed_row(node).divides:
+        return error(
+            "integer-division-by-zero",
+            f"{name_of(node.target)} divides a whole number by zero",
+            where=where_of(node),
+            why="whole numbers have no infinity: eager PyTorch raises ZeroDivisionError here",
+            do="mask the zeros (torch.where(y == 0, 1, y)), or divide floating-point numbers",
+        )
+    return error(
+        "index-out-of-range",
+        f"an index of {name_of(node.target)} is out of range",
+        where=where_of(node),
+        why="an index tensor holds a number that is not a place in the dimension it indexes",
+        do="check the indices (labels, token ids) against the size: run the function uncompiled to see the number",
+    )
