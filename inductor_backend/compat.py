@@ -90,6 +90,8 @@ def front_half(
     aten = torch.ops.aten
     kept = {aten.index_select.default, aten.index_add.default, aten.index_copy.default}
     kept |= {aten.index_fill.int_Scalar, aten.index_fill.int_Tensor}
+    # And this would be an index_select, which loses the layout that eager keeps.
+    kept |= {aten.roll.default}
     with (
         functorch_config.patch(enable_autograd_cache=False),
         inductor_config.patch(cpp_wrapper=False, fx_wrapper=False, freezing=False),

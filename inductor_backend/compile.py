@@ -49,10 +49,10 @@ def backend(
         if mode not in (None, "default"):
             raise error("backend-option", f"there is no mode {mode!r}", do="leave mode out")
         chosen = Options.read(options)
-        _check_devices(gm, example_inputs)
+        check_devices(example_inputs)
     except Diagnostic as diagnostic:
         # Dynamo wraps what a backend raises while compiling; raised by the call, it reaches the user as it is.
-        return _raiser(diagnostic)
+        return raiser(diagnostic)
 
     def inner(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[[list[Any]], Any]:
         return CompiledGraph(graph, chosen).boxed(inputs)
@@ -60,14 +60,21 @@ def backend(
     return front_half(gm, example_inputs, inner)
 
 
-def _raiser(diagnostic: Diagnostic) -> Callable[..., Any]:
+def raiser(diagnostic: Diagnostic) -> Callable[..., Any]:
+    """A compiled graph that raises when it is called."""
     def call(*args: Any, **kwargs: Any) -> Any:
         raise diagnostic
 
+    call._boxed_call = True
     return call
 
 
-def _check_devices(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+def check_devices(inputs: Sequence[Any]) -> None:
+    """Refuse inputs that are not on the CPU.
+
+    Raises:
+        Diagnostic: backend-device.
+    """
     for value in inputs:
         if isinstance(value, torch.Tensor) and value.device.type != "cpu":
             raise error(
@@ -139,7 +146,10 @@ class CompiledGraph:
                         f"jax could not compile the graph ({type(failure).__name__}: {_first_line(failure)})"
                     )
                 continue
-            self.publish(assembly)
+            try:
+                self.publish(assembly)
+            except Diagnostic as diagnostic:
+                return raiser(diagnostic)
             return announcing(runner, [(n, r) for n, r in plan.aten.items() if r])
         raise error("internal-error", "a graph could not be planned")
 
@@ -170,9 +180,12 @@ class CompiledGraph:
         text = "\n\n".join(s.text for s in assembly.sources)
         output_code_log().debug("torch-pallas graph %d:\n%s\n%s", self.number, text, assembly.text)
         if self.options.dump is not None:
-            self.options.dump.mkdir(parents=True, exist_ok=True)
-            name = f"graph_{self.number}_{len(self.assemblies) - 1}.py"
-            (self.options.dump / name).write_text(f"{text}\n\n{assembly.text}")
+            file = self.options.dump / f"graph_{self.number}_{len(self.assemblies) - 1}.py"
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(f"{text}\n\n{assembly.text}")
+            except OSError as failure:
+                raise error("backend-option", f"dump: {file} can't be written", why=str(failure)) from failure
 
 
 def _first_line(failure: Exception) -> str:

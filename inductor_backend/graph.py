@@ -156,7 +156,10 @@ def symbol_values(placeholders: Iterable[Node], actual: Iterable[Any]) -> dict[s
         if isinstance(symbolic, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             expr = symbolic.node.expr
             if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-                number = number.node.hint
+                # The ragged size of a nested tensor has no number: what depends on it is not known before the run.
+                number = getattr(number.node, "hint", None)
+                if number is None:
+                    return
             if isinstance(expr, sympy.Symbol):
                 values.setdefault(expr, number)
 

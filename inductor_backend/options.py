@@ -5,6 +5,7 @@ Input: the user's dict. Output: a frozen `Options`. Law: an unknown name or valu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -35,7 +36,7 @@ class Options:
         """Check the user's options.
 
         Raises:
-            Diagnostic: backend-option for an unknown name or value, unknown-target for an unknown target.
+            Diagnostic: backend-option for an unknown name or value or a folder that can't be written to, unknown-target for an unknown target.
         """
         values = {**(given or {}), **more}
         known = [f.name for f in fields(cls)]
@@ -56,4 +57,16 @@ class Options:
         dump = values.get("dump")
         if dump is not None and not isinstance(dump, (str, Path)):
             raise error("backend-option", f"dump={dump!r} is not a folder's path")
-        return cls(target, kernels, None if dump is None else Path(dump))
+        return cls(target, kernels, None if dump is None else _folder(Path(dump)))
+
+
+def _folder(path: Path) -> Path:
+    """The folder, made if need be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        why = "" if os.access(path, os.W_OK | os.X_OK) else "it is not writable"
+    except OSError as failure:
+        why = str(failure)
+    if why:
+        raise error("backend-option", f"dump={str(path)!r} can't be written to", why=why, do="name another folder")
+    return path

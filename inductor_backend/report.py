@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from bridge.diagnostics import Where, error
 from inductor_backend.compat import front_half, pytree
-from inductor_backend.compile import CompiledGraph
+from inductor_backend.compile import CompiledGraph, check_devices
 from inductor_backend.fallback import Eager
 from inductor_backend.graph import name_of, where_of
 from inductor_backend.options import Options
@@ -96,9 +97,17 @@ def explain(model: Any, *args: Any, options: Any = None, **kwargs: Any) -> Repor
         **kwargs: example keyword arguments.
 
     Raises:
-        Diagnostic: a bad option.
+        Diagnostic: a bad option, a model that can't be called, arguments that are not on the CPU.
     """
     chosen = Options.read(options)
+    if not callable(model):
+        raise error(
+            "bad-argument",
+            f"explain got a {type(model).__name__} where a module or function belongs",
+            where=Where.caller(),
+            do="explain(model, *args): the model first, then its example arguments",
+        )
+    check_devices(pytree.tree_leaves((args, kwargs)))
     graphs: list[GraphReport] = []
 
     def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:

@@ -265,7 +265,7 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
             assembly.targets[node] = f"w_{node.name}"
             lines.append(f"w_{node.name} = {name}")
         value = node.meta.get("val")
-        if isinstance(value, torch.SymInt) and node not in plan.static:
+        if isinstance(value, torch.SymInt) and node not in plan.static and node.users:
             assembly.scope["number"] = torch.tensor
             lines.append(f"{name} = number({name})")
         if isinstance(value, torch.Tensor) and "tangents" in node.name:

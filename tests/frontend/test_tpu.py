@@ -82,6 +82,47 @@ def transpose(x, o, M, N, B: tl.constexpr):
     tl.store(o + j[:, None] * M + i[None, :], tl.trans(t), mask=(j[:, None] < N) & (i[None, :] < M))
 
 
+@triton.jit
+def layer_norm(x, w, b, o, n, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    col = tl.arange(0, BLOCK)
+    ok = col < n
+    v = tl.load(x + row * n + col, mask=ok, other=0.0)
+    mean = tl.sum(v, axis=0) / n
+    d = tl.where(ok, v - mean, 0.0)
+    r = tl.rsqrt(tl.sum(d * d, axis=0) / n + eps)
+    y = d * r * tl.load(w + col, mask=ok) + tl.load(b + col, mask=ok)
+    tl.store(o + row * n + col, y, mask=ok)
+
+
+@triton.jit
+def bias_gelu(x, b, o, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    i = tl.program_id(0) * BM + tl.arange(0, BM)[:, None]
+    j = tl.program_id(1) * BN + tl.arange(0, BN)[None, :]
+    ok = (i < M) & (j < N)
+    v = tl.load(x + i * N + j, mask=ok) + tl.load(b + j, mask=j < N)
+    tl.store(o + i * N + j, v * tl.sigmoid(1.702 * v), mask=ok)
+
+
+@triton.jit
+def causal_bias(x, o, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    col = tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + col, mask=col < n, other=0.0)
+    tl.store(o + row * n + col, tl.where(col <= row, v, -1.0), mask=col < n)
+
+
+@triton.jit
+def mean_pool(x, o, n, D: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    d = tl.arange(0, D)
+    acc = tl.zeros([D], tl.float32)
+    for t in range(0, n, BLOCK):
+        i = t + tl.arange(0, BLOCK)
+        acc += tl.sum(tl.load(x + row * n * D + i[:, None] * D + d[None, :], mask=i[:, None] < n, other=0.0), axis=0)
+    tl.store(o + row * D + d, acc / n)
+
+
 def launches():
     r = torch.randn
     yield "add", add, (r(5000), r(5000), torch.empty(5000), 5000), {"BLOCK": 1024}, (5,)
@@ -100,6 +141,11 @@ def launches():
         args = (a, b, torch.empty(m, n), m, n, k, *a.stride(), *b.stride())
         grid = (triton.cdiv(m, 32) * triton.cdiv(n, 32),)
         yield f"matmul-{m}-{n}-{k}", matmul, args, {"BM": 32, "BN": 32, "BK": 16, "GROUP": 4}, grid
+    yield "layer-norm", layer_norm, (r(50, 200), r(200), r(200), torch.empty(50, 200), 200, 1e-5), {"BLOCK": 256}, (50,)
+    args = (r(600, 300), r(300), torch.empty(600, 300), 600, 300)
+    yield "bias-gelu", bias_gelu, args, {"BM": 32, "BN": 64}, (19, 5)
+    yield "causal-bias", causal_bias, (r(150, 150), torch.empty(150, 150), 150), {"BLOCK": 256}, (150,)
+    yield "mean-pool", mean_pool, (r(24, 50, 128), torch.empty(24, 128), 50), {"D": 128, "BLOCK": 16}, (24,)
     yield "transpose", transpose, (r(300, 140), torch.empty(140, 300), 300, 140), {"B": 32}, (10, 5)
 
 

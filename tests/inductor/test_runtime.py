@@ -508,3 +508,49 @@ def test_complex_outputs_and_values_of_aten_share_memory():
 def test_a_lone_piece_keeps_no_more_memory_than_it_has():
     row = compile_(lambda x: (x + 1)[0])(torch.randn(100, 4))
     assert row.untyped_storage().nbytes() == 16
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.filterwarnings("ignore::bridge.diagnostics.DiagnosticNote")
+def test_jagged_nested_tensors():
+    f = lambda x: torch.nn.functional.linear((x * 2).cos(), torch.ones(5, 3))
+    compiled = compile_(f)
+    for lengths in ((2, 4), (3, 1), (5, 5)):
+        x = torch.nested.nested_tensor([torch.randn(n, 3) for n in lengths], layout=torch.jagged)
+        same(compiled(x).values(), f(x).values(), rtol=1e-5, atol=1e-5)
+    x.requires_grad_()
+    compiled(x).values().sum().backward()
+    got, x.grad = x.grad.values(), None
+    f(x).values().sum().backward()
+    same(got, x.grad.values(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for folder in ("/proc/nope/x", str(tmp_path / "file"), tmp_path / "file" / "deeper"):
+        with pytest.raises(BackendError, match=r"TPB404.*can't be written to"):
+            compile_(lambda x: x.sin(), dump=folder)(torch.ones(3))
+    # The folder that was there when compilation began, gone when the source is written.
+    from pathlib import Path
+
+    def full(*args, **kwargs):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(BackendError, match="no space left"):
+        compile_(lambda x: x.cos(), dump=tmp_path)(torch.ones(3))
+
+
+@pytest.mark.parametrize("model", [3, None, "x", torch.ones(2)])
+def test_explain_refuses_what_is_not_a_model(model):
+    with pytest.raises(Diagnostic, match="TPB003") as caught:
+        inductor_backend.explain(model, torch.ones(3))
+    assert caught.value.where.file == __file__
+
+
+def test_explain_refuses_other_devices():
+    for call in (
+        lambda: inductor_backend.explain(lambda x: x + 1, torch.ones(3, device="meta")),
+    ):
+        with pytest.raises(BackendError, match="TPB405"):
+            call()

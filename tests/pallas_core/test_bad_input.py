@@ -5,6 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from torch.autograd import forward_ad
 
 import pallas_core as pc
 from bridge.diagnostics import Diagnostic
@@ -13,6 +16,7 @@ X = torch.zeros(16, 128)
 ROWS = pc.BlockSpec((8, 128), lambda i: (i, 0))
 TABLE = jnp.arange(128.0)
 TENSOR = torch.arange(128.0)
+COMPLEX = torch.ones(4, dtype=torch.complex64)
 
 
 def copy(x_ref, o_ref):
@@ -41,6 +45,27 @@ def negative(x_ref, o_ref):
 
 def wrong_shape(x_ref, o_ref):
     o_ref[...] = x_ref[...].T
+
+
+def deleted():
+    a = jnp.ones((16, 128)) + 0
+    a.delete()
+    return a
+
+
+def dual():
+    return forward_ad.make_dual(X, X)
+
+
+def two_semantics(x):
+    rows = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    params = pltpu.CompilerParams(dimension_semantics=("parallel", "parallel"))
+    out = jax.ShapeDtypeStruct((16, 128), jnp.float32)
+    return pl.pallas_call(copy, out, grid=(2,), in_specs=[rows], out_specs=rows, compiler_params=params)(x)
+
+
+def verify(args=(X,), reference=torch.clone, **tolerances):
+    return pc.verify(pc.pallas_call(copy, pc.like(X)), args, "tpu:v5e", reference=reference, **tolerances)
 
 
 BAD = {
@@ -90,14 +115,70 @@ BAD = {
         lambda: pc.compile_for(pc.pallas_call(copy, out_shape=pc.like(X)), X, "tpu:v5e"),
         "bad-argument",
     ),
+    "keyword": (lambda: pc.pallas_call(copy, pc.like(X))(x=X), "operand-mismatch"),
+    "deleted array": (lambda: call(args=(deleted(),)), "deleted-array"),
+    "inside torch.vmap": (lambda: torch.vmap(pc.pallas_call(copy, pc.like(X)))(X[None]), "not-a-plain-tensor"),
+    "sparse": (lambda: call(args=(X.to_sparse(),)), "not-a-plain-tensor"),
+    "nested": (lambda: call(args=(torch.nested.nested_tensor([X]),)), "not-a-plain-tensor"),
+    "complex output": (lambda: call(out=pc.spec(4, "complex64"), args=(COMPLEX,)), "complex-result"),
+    "complex32": (lambda: pc.spec(4, torch.complex32), "bad-argument"),
+    "complex32 operand": (lambda: call(args=(COMPLEX.to(torch.complex32),)), "dtype-cannot-cross"),
+    "int4 result for torch": (lambda: call(kernel=lambda x, o: None, out=pc.spec(4, "int4")), "dtype-cannot-cross"),
+    "forward-mode tangent": (lambda: call(args=(dual(),)), "grad-would-be-lost"),
+    "shape of floats": (lambda: pc.spec((2.5,), "float32"), "bad-argument"),
+    "no outputs": (lambda: call(kernel=lambda x: None, out=[]), "bad-argument"),
+    "name": (lambda: call(name=3), "bad-argument"),
+    "grid_spec": (lambda: call(grid_spec=3), "bad-argument"),
+    "prefetch is a word": (lambda: call(grid_spec=pc.PrefetchScalarGridSpec("a", grid=(2,))), "bad-argument"),
+    "prefetch is negative": (lambda: call(grid_spec=pc.PrefetchScalarGridSpec(-1, grid=(2,))), "bad-argument"),
+    "aliases are a list": (lambda: call(input_output_aliases=[0]), "bad-alias"),
+    "aliases are a number": (lambda: call(input_output_aliases=3), "bad-alias"),
+    "alias of two inputs": (
+        lambda: call(kernel=lambda a, b, o: None, args=(X, X), input_output_aliases={0: 0, 1: 0}),
+        "bad-alias",
+    ),
+    "scratch is a number": (lambda: call(scratch_shapes=3), "bad-argument"),
+    "scratch is one buffer": (lambda: call(scratch_shapes=pc.VMEM((8, 128), "float32")), "bad-argument"),
+    "scratch has no shape": (lambda: call(scratch_shapes=[pc.VMEM]), "bad-argument"),
+    "scratch of negative size": (lambda: pc.VMEM((-8, 128), "float32"), "bad-argument"),
+    "block is a number": (lambda: pc.BlockSpec(8, lambda: 0), "bad-block-spec"),
+    "block of floats": (lambda: pc.BlockSpec((2.5, 128), lambda: (0, 0)), "bad-block-spec"),
+    "index map is a number": (lambda: pc.BlockSpec((8, 128), 3), "bad-block-spec"),
+    "memory space": (lambda: pc.BlockSpec((8, 128), lambda: (0, 0), memory_space="nope"), "bad-block-spec"),
+    "pipeline mode": (lambda: pc.BlockSpec((8, 128), lambda: (0, 0), pipeline_mode=3), "bad-block-spec"),
+    "unknown parameter": (lambda: call(compiler_params=dict(foo=1)), "bad-argument"),
+    "unknown parameter, by name": (lambda: pc.compiler_params(vmem_limit=1), "bad-argument"),
+    "parameters are a number": (lambda: call(compiler_params=3), "bad-argument"),
+    "unknown semantics": (lambda: call(compiler_params=dict(dimension_semantics=("nope",))), "bad-argument"),
+    "semantics are a word": (lambda: call(compiler_params=dict(dimension_semantics="parallel")), "bad-argument"),
+    "more semantics than axes": (
+        lambda: call(grid=(2,), compiler_params=dict(dimension_semantics=("parallel", "parallel"))),
+        "bad-grid",
+    ),
+    "more semantics than axes, plain Pallas": (lambda: pc.compile_for(two_semantics, (X,), "tpu:v5e"), "bad-grid"),
+    "program_id outside": (lambda: pc.program_id(0), "outside-pallas-kernel"),
+    "num_programs outside": (lambda: pc.num_programs(0), "outside-pallas-kernel"),
+    "reference is no function": (lambda: verify(reference=3), "bad-argument"),
+    "tolerance": (lambda: verify(rtol="a"), "bad-argument"),
+    "verify of one tensor": (lambda: verify(args=X), "bad-argument"),
+    "empty operand offline": (
+        lambda: pc.compile_for(pc.pallas_call(copy, pc.like(X)), (X[:0],), "tpu:v5e"),
+        "empty-operand",
+    ),
+    "timeout": (
+        lambda: pc.compile_for(pc.pallas_call(copy, pc.like(X)), (X,), "tpu:v5e", timeout="a"),
+        "bad-argument",
+    ),
+    "pipeline": (lambda: pc.emit_pipeline(3, grid=3), "bad-argument"),
     "nothing to compile": (lambda: pc.compile_for(3, (X,), "tpu:v5e"), "bad-argument"),
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*(nested tensors|ComplexHalf).*:UserWarning")
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(name):
     run, slug = BAD[name]
-    with pytest.raises(Diagnostic) as caught:
+    with forward_ad.dual_level(), pytest.raises(Diagnostic) as caught:
         run()
     found = caught.value
     assert found.slug == slug, str(found)
