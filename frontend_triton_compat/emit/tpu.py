@@ -57,7 +57,7 @@ class TpuEmitter(Emitter):
         self.outputs: dict[str, Spec] = {}
         self.scalars: dict[str, None] = {}
         self.scratch: list[tuple[str, tuple[Var | None, ...], str]] = []
-        self.phase: list[str] = []
+        self.pieces: dict[str, list[tuple[tuple[tuple[int, int] | None, ...], Op]]] = {}
 
     # -- hooks
 
@@ -163,9 +163,7 @@ class TpuEmitter(Emitter):
                 ref = f"{access.param}_{count}_ref"
             found = Spec(ref, spec.param, spec.block, spec.index, spec.inner)
             self.inputs.append(found)
-        parts = [":" if s is None else f"{s[0]}:{s[1]}" for s in spec.inner]
-        code = f"{found.ref}[...]" if all(p == ":" for p in parts) else f"{found.ref}[{', '.join(parts)}]"
-        expr = Expr(code, dims)
+        expr = Expr(f"{found.ref}[{_inside(spec.inner)}]", dims)
         return self._without_ragged_edge(expr, access)
 
     def _without_ragged_edge(self, expr: Expr, access: Access) -> Expr:
@@ -197,14 +195,15 @@ class TpuEmitter(Emitter):
             )
         spec, dims = self._spec(access, f"{access.param}_out")
         known = self.outputs.setdefault(access.param, spec)
-        if (known.block, known.index) != (spec.block, spec.index) or any(s is not None for s in spec.inner):
+        if (known.block, known.index) != (spec.block, spec.index):
             raise error(
                 "tpu-not-translated",
-                f"{access.param!r} is stored to through different or partial windows",
+                f"{access.param!r} is stored to through different blocks",
                 where=op.where,
                 why="an output has one block a grid step, and the whole of it is written back",
-                do="store whole rows, and give every store to the tensor the same offsets",
+                do="give every store to the tensor the same program and the same rows",
             )
+        self.pieces.setdefault(access.param, []).append((spec.inner, op))
         element = op.operands[0].type.element.element_ty  # type: ignore[union-attr]
         target = tuple(d for d in dims)
         name = element.numpy_name
@@ -216,7 +215,28 @@ class TpuEmitter(Emitter):
                 code = align(self._plain(value), target)
         else:
             code = f"jnp.broadcast_to({align(value, target)}, {shape_of(target, self.extent)})"
-        self.put(f"{known.ref}[...] = {code}", op)
+        self.put(f"{known.ref}[{_inside(spec.inner)}] = {code}", op)
+
+    def _check_pieces(self) -> None:
+        """Stores to parts of a block must cover it together: what they leave out would go back to HBM as rubbish."""
+        for param, pieces in self.pieces.items():
+            block = self.outputs[param].block
+            split = {i for inner, _ in pieces for i, part in enumerate(inner) if part is not None}
+            covered = not split
+            if len(split) == 1:
+                (axis,) = split
+                reached = 0
+                for lo, hi in sorted(inner[axis] or (0, block[axis]) for inner, _ in pieces):
+                    reached = max(reached, hi) if lo <= reached else reached
+                covered = reached == block[axis]
+            if not covered:
+                raise error(
+                    "tpu-not-translated",
+                    f"the stores to {param!r} leave out part of its block {block}",
+                    where=pieces[0][1].where,
+                    why="the whole of an output's block goes back to HBM, its unwritten part as rubbish",
+                    do="store whole rows; read the old values first where they should stay",
+                )
 
     # -- the accumulating loop as the last grid axis
 
@@ -296,6 +316,7 @@ class TpuEmitter(Emitter):
             if op.kind != "arg":
                 self._check_types(op)
                 self.op(op)
+        self._check_pieces()
         name = plan.kernel.name
         reads = [s for s in self.inputs if any(s.ref in line for line in self.lines)]
         written = [p for p in plan.written if p in self.outputs]
@@ -395,6 +416,12 @@ class TpuEmitter(Emitter):
     def _element(self, param: str) -> str:
         access = next(a for a in self.plan.accesses.values() if a.param == param)
         return access.op.operands[0].type.element.element_ty.numpy_name  # type: ignore[union-attr]
+
+
+def _inside(inner: Sequence[tuple[int, int] | None]) -> str:
+    """The part of a block that an access touches, as an index."""
+    parts = [":" if s is None else f"{s[0]}:{s[1]}" for s in inner]
+    return "..." if all(p == ":" for p in parts) else ", ".join(parts)
 
 
 def emit(plan: Schedule, chip: str) -> Module:

@@ -123,6 +123,21 @@ def mean_pool(x, o, n, D: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(o + row * D + d, acc / n)
 
 
+@triton.jit
+def rope(q, cos, sin, stride, heads, D: tl.constexpr, H: tl.constexpr):
+    t = tl.program_id(0)
+    h = tl.arange(0, H)[:, None]
+    d = tl.arange(0, D // 2)[None, :]
+    m = h < heads
+    c = tl.load(cos + t * (D // 2) + d)
+    s = tl.load(sin + t * (D // 2) + d)
+    lo = q + t * stride + h * D + d
+    a = tl.load(lo, mask=m, other=0.0)
+    b = tl.load(lo + D // 2, mask=m, other=0.0)
+    tl.store(lo, a * c - b * s, mask=m)
+    tl.store(lo + D // 2, b * c + a * s, mask=m)
+
+
 def launches():
     r = torch.randn
     yield "add", add, (r(5000), r(5000), torch.empty(5000), 5000), {"BLOCK": 1024}, (5,)
@@ -141,6 +156,7 @@ def launches():
         args = (a, b, torch.empty(m, n), m, n, k, *a.stride(), *b.stride())
         grid = (triton.cdiv(m, 32) * triton.cdiv(n, 32),)
         yield f"matmul-{m}-{n}-{k}", matmul, args, {"BM": 32, "BN": 32, "BK": 16, "GROUP": 4}, grid
+    yield "rope", rope, (r(12, 8, 256), r(12, 128), r(12, 128), 8 * 256, 8), {"D": 256, "H": 8}, (12,)
     yield "layer-norm", layer_norm, (r(50, 200), r(200), r(200), torch.empty(50, 200), 200, 1e-5), {"BLOCK": 256}, (50,)
     args = (r(600, 300), r(300), torch.empty(600, 300), 600, 300)
     yield "bias-gelu", bias_gelu, args, {"BM": 32, "BN": 64}, (19, 5)
