@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import FunctionType
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from jax._src import hardware_utils, xla_bridge
 from jax._src.config import enable_x64 as _enable_x64
 from jax._src.lib import _jax
+from torch._library.custom_ops import CustomOpDef
 from torch.autograd import forward_ad
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
@@ -141,6 +143,27 @@ def is_lazy_zero(t: torch.Tensor) -> bool:
 def without_torch_function() -> AbstractContextManager[None]:
     """Within it, tensor subclasses take part in operations as plain tensors."""
     return torch._C.DisableTorchFunctionSubclass()
+
+
+class ExplainedOp(CustomOpDef):
+    """A custom operator whose refusals are explained; on the way of a call that succeeds it adds nothing."""
+
+    explain: Callable[..., Exception | None]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the operator."""
+        try:
+            return self._opoverload(*args, **kwargs)
+        except RuntimeError as problem:
+            explained = self.explain(problem, args, kwargs)
+            if explained is None:
+                raise
+            raise explained from problem
+
+
+def explain_refusals(operator: Any, explain: Callable[..., Exception | None]) -> None:
+    """Have `explain(problem, args, kwargs)` turn what a custom operator raises into something better, or None."""
+    operator.__class__, operator.explain = ExplainedOp, explain
 
 
 def graph_break(reason: str) -> None:

@@ -8,6 +8,7 @@ operands are imported for its duration, the results are new memory.
 from __future__ import annotations
 
 import inspect
+import keyword
 import re
 import threading
 import types
@@ -25,7 +26,7 @@ import torch
 from bridge import compat
 from bridge.diagnostics import Where, error
 from bridge.dlpack import import_for_call
-from bridge.dtypes import BY_TORCH, by_jax
+from bridge.dtypes import BY_JAX, BY_TORCH, by_jax
 
 #: Annotation of a parameter that is not a tensor -> its type in torch's schema language.
 _STATIC = {float: "float", int: "int", bool: "bool", str: "str"}
@@ -65,6 +66,15 @@ class _Operator:
     def split(self, args: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
         """The tensors among `args`, and a function that puts others in their places."""
         places = [i for i, (p, a) in enumerate(zip(self.parameters, args)) if p.is_tensor and a is not None]
+        for p, a in zip(self.parameters, args):
+            if a is None and p.type == "Tensor":  # which torch lets through
+                raise error(
+                    "bad-argument",
+                    f"the argument '{p.name}' of {self.name} is None",
+                    where=Where.caller(),
+                    why="only a parameter that says so takes None.",
+                    do=f"pass a tensor, or annotate it {p.name}: jax.Array | None = None",
+                )
 
         def merge(tensors: Sequence[Any]) -> list[Any]:
             merged = list(args)
@@ -90,7 +100,75 @@ class _Operator:
                 why="a torch operator has a fixed number of results.",
                 do=f"annotate it: -> tuple[{', '.join(['jax.Array'] * len(values))}]",
             )
+        for i, value in enumerate(values):
+            if not isinstance(value, jax.Array | jax.ShapeDtypeStruct):
+                kind = type(value).__name__
+                raise error(
+                    "bad-argument",
+                    f"result {i} of {self.name} is a {kind}",
+                    where=self.where,
+                    why="the results of an operator are arrays: one, or a tuple of them.",
+                    do="return jax arrays; jnp.asarray makes one of a number",
+                )
+            row = BY_JAX.get(value.dtype)
+            if row is None or not row.crosses:
+                raise error(
+                    "dtype-cannot-cross",
+                    f"result {i} of {self.name} is {value.dtype}, which has no counterpart in torch",
+                    where=self.where,
+                    why=(row.why if row else "it is not an array of numbers") + ".",
+                    do=(row.do if row else "") or "convert it inside the function: .astype(jnp.int8)",
+                )
         return values
+
+    def explain(self, problem: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> Exception | None:
+        """What is wrong with a call that torch refused, or None when it is none of the known things."""
+        if "functorch transforms" in str(problem):
+            return error(
+                "no-derivative",
+                f"{self.name} can't be differentiated by torch.func",
+                where=Where.caller(),
+                why="torch 2.13 differentiates custom operators in autograd only.",
+                do=("torch.autograd.grad(op(x).sum(), x, create_graph=True)", "or jax.grad of the function: op.jax"),
+            )
+        names = [p.name for p in self.parameters]
+        named = dict(zip(names, args)) | kwargs
+        missing = [p.name for p in self.parameters if p.name not in named and not p.default]
+        if len(args) > len(names) or missing or set(named) - set(names):
+            given = f"{len(args)} arguments" + (f" and {', '.join(kwargs)}" if kwargs else "")
+            return error(
+                "bad-argument",
+                f"{self.name} got {given}",
+                where=Where.caller(),
+                why=f"its parameters are ({', '.join(p.type + ' ' + p.name + p.default for p in self.parameters)}).",
+                do="give each parameter without a default one value",
+            )
+        for p in self.parameters:
+            value = named.get(p.name)
+            if p.is_tensor and not isinstance(value, torch.Tensor) and (value is not None or p.type == "Tensor"):
+                if value is None and p.name not in named:
+                    continue
+                is_jax = isinstance(value, jax.Array)
+                return error(
+                    "bad-argument",
+                    f"the argument '{p.name}' of {self.name} is a {type(value).__name__}",
+                    where=Where.caller(),
+                    why="a torch operator takes torch tensors.",
+                    do=f"for jax arrays call the function itself: op.jax({p.name})" if is_jax else "pass a tensor",
+                )
+            if not p.is_tensor and p.name in named and isinstance(value, torch.Tensor):
+                return error(
+                    "bad-argument",
+                    f"the argument '{p.name}' of {self.name} is a tensor",
+                    where=Where.caller(),
+                    why=f"it is annotated {p.type}: a constant, for which the function is compiled anew.",
+                    do=f"pass a number, or annotate it jax.Array: {p.name}.item()",
+                )
+        return None
+
+
+#: Namespaces of torch's own operators.
+_RESERVED = frozenset({"aten", "prim", "prims", "torch"})
 
 
 def jax_op(name: str) -> Callable[[Callable[..., Any]], Any]:
@@ -126,10 +204,29 @@ def jax_op(name: str) -> Callable[[Callable[..., Any]], Any]:
             do="write a namespace of your own and a name: bridge.jax_op('mine::scaled_sin')",
         )
 
+    namespace, _, operator = name.partition("::")
+    if namespace in _RESERVED or keyword.iskeyword(namespace) or keyword.iskeyword(operator):
+        raise error(
+            "bad-argument",
+            f"{name!r} can't be the name of an operator",
+            where=Where.caller(),
+            why="the namespace is torch's own." if namespace in _RESERVED else "Python reserves that word.",
+            do="write a namespace of your own and a name: bridge.jax_op('mine::scaled_sin')",
+        )
+
     def decorate(function: Callable[..., Any]) -> Any:
+        if not callable(function):
+            raise error(
+                "bad-argument",
+                f"jax_op makes an operator of a function, not of a {type(function).__name__}",
+                where=Where.caller(),
+                do="write it above a function: @bridge.jax_op('mine::scaled_sin')",
+            )
         where = Where.of_function(function) or Where.caller()
         parameters, results = _signature(function, where)
-        definition = _define(_Operator(name, function, parameters, results, where=where))
+        described = _Operator(name, function, parameters, results, where=where)
+        definition = _define(described)
+        compat.explain_refusals(definition, described.explain)
         definition.jax = function
         return definition
 

@@ -17,15 +17,40 @@ import numpy as np
 from jax._src import config as jax_config
 from jax._src import core as jax_core
 from jax._src import source_info_util
+from jax._src.pallas import core as pallas_core
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax._src.state import indexing as state_indexing
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from bridge.compat import cpu_device, quiet_cpu_start
 from bridge.diagnostics import Where
 from bridge.diagnostics.where import is_ours
 
+#: Identity on a tangent that can't be transposed; its parameter `refuse` makes the exception to raise then.
+_tangent_p = Primitive("pallas_core_tangent")
+_tangent_p.def_impl(lambda tangent, *, refuse: tangent)
+_tangent_p.def_abstract_eval(lambda tangent, *, refuse: tangent)
+batching.defvectorized(_tangent_p)
+mlir.register_lowering(_tangent_p, lambda ctx, tangent, *, refuse: [tangent])
+
+
+def _transpose_tangent(cotangent: Any, tangent: Any, *, refuse: Callable[[], Exception]) -> Any:
+    raise refuse()
+
+
+ad.deflinear2(_tangent_p, _transpose_tangent)
+
+
+def forward_only(tangent: Any, refuse: Callable[[], Exception]) -> Any:
+    """The tangent itself; who transposes it, to get a gradient, gets the exception that `refuse` makes."""
+    return _tangent_p.bind(tangent, refuse=refuse)
+
+
+#: Types of what names a memory: the TPU's, Pallas' own, and jax's for whole arrays.
+MEMORY_SPACES = (type(pltpu.VMEM), type(pl.ANY), jax.memory.Space)
 #: Primitives that index a Ref, with the place of the Ref's transforms tree in their parameters.
 _REF_PRIMITIVES = ("get", "swap", "addupdate", "load", "masked_load", "masked_swap")
 
@@ -267,27 +292,41 @@ def _buffer(kind: str, name: str, index: int, aval: Any) -> Operand:
 
 
 # ---------------------------------------------------------------------------------------- questions on kernels
-def negative_indices(call: PallasCall) -> Iterator[tuple[int, Where | None]]:
-    """Static negative integers used as an index into a Ref, with the user's place."""
-    for eqn in equations(call.kernel):
-        if eqn.primitive.name not in _REF_PRIMITIVES:
-            continue
-        for tree_name in ("tree", "args_tree", "transforms_treedef"):
-            tree = eqn.params.get(tree_name)
-            if tree is not None and hasattr(tree, "unflatten"):
-                break
-        else:
-            continue
-        leaves = [getattr(v, "val", None) for v in eqn.invars]
-        if tree_name == "args_tree":
-            transforms = tree.unflatten(leaves)
-        else:
-            skip = len(leaves) - tree.num_leaves
-            transforms = tree.unflatten(leaves[skip:])
-        for indexer in _indexers(transforms):
-            for index in indexer.indices:
-                if isinstance(index, (int, np.integer)) and index < 0:
-                    yield int(index), frame_where(eqn)
+def ref_accesses(eqn: Any, values: Sequence[Any]) -> Iterator[tuple[Any, int, int, bool]]:
+    """The indices with which an equation reads or writes a Ref, one a dimension.
+
+    Args:
+        eqn: of a kernel.
+        values: per input of the equation, its value where it is known (None where it is not).
+
+    Yields:
+        The index (a start for a slice; None when unknown), how far the access reaches beyond it, the Ref's extent, and
+        whether a mask may leave elements out.
+    """
+    if eqn.primitive.name not in _REF_PRIMITIVES:
+        return
+    if (tree := eqn.params.get("args_tree")) is not None:
+        parts = tree.unflatten([_UNKNOWN if v is None else v for v in values])
+        masked = len(parts) > 2 and any(p is not None for p in parts[2:])
+    else:
+        tree = next((eqn.params[n] for n in ("tree", "transforms_treedef") if n in eqn.params), None)
+        if tree is None or not hasattr(tree, "unflatten"):
+            return
+        leaves = [_UNKNOWN if v is None else v for v in values]
+        parts, masked = tree.unflatten(leaves[len(leaves) - tree.num_leaves :]), False
+    for indexer in _indexers(parts):
+        for index, extent in zip(indexer.indices, indexer.shape):
+            reach = 0
+            if isinstance(index, pl.Slice):
+                if not isinstance(index.size, int):
+                    continue
+                index, reach = index.start, max(index.size - 1, 0) * index.stride
+            if index is not _UNKNOWN and isinstance(extent, int):
+                yield index, reach, extent, masked
+
+
+#: In place of a value that is not known before the kernel runs.
+_UNKNOWN = object()
 
 
 def _indexers(tree: Any) -> Iterator[Any]:
@@ -356,6 +395,12 @@ def has_platform(kind: str) -> bool:
         return any(d.platform in (kind, {"gpu": "cuda"}.get(kind, kind)) for d in jax.devices())
     except RuntimeError:  # no backend at all
         return False
+
+
+def is_inside_kernel() -> bool:
+    """Whether a kernel is being traced here, so that there is a grid to ask about."""
+    environment = pallas_core._pallas_tracing_env
+    return environment.grid_context is not None or bool(environment.grid_env_stack)
 
 
 @contextlib.contextmanager

@@ -21,8 +21,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 from bridge.compat import cpu_device
 from bridge.devices import Target
-from bridge.diagnostics import Where, error, note
-from pallas_core import compat, handover, laws, lowering, offline, shapes
+from bridge.diagnostics import Diagnostic, Where, error, note
+from pallas_core import compat, derivatives, handover, laws, lowering, offline, shapes
 from pallas_core import grid as _grid
 from pallas_core.targets import tpu
 
@@ -96,11 +96,12 @@ class PallasFunction:
         self._checked: set[Any] = set()
 
     # ------------------------------------------------------------------------------------------------ calling
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """Run the kernel.
 
         Args:
             *args: all torch tensors or all jax arrays (or tracers).
+            **named: refused: a kernel's operands have positions, not names.
 
         Returns:
             One result, or a list of results, of the arguments' kind.
@@ -108,17 +109,23 @@ class PallasFunction:
         Raises:
             Diagnostic: something is wrong with the arguments, the kernel or the target.
         """
+        if named:
+            raise _refuse_names(self.name, list(named))
         try:
             key = tuple([(a.dtype, a.shape) for a in args])
             entry = self._cache.get(key)
-        except (AttributeError, TypeError):  # not arrays: `kind_of` says so
+        except (AttributeError, TypeError, RuntimeError):  # not arrays, or nested ones: what follows says so
             key = entry = None
         kind = handover.kind_of(args)
         if kind != "torch" and (compat.is_tracing(args) or lowering.forced_target() is not None):
-            return self._packed(self._inline(args))
+            return self._packed(
+                derivatives.guarded(self.name, self._inline, not (self._plan.aliases or self._plan.prefetch))(*args)
+            )
         if entry is None:
             if self.target.kind != "cpu":
                 return self._run_on_device(args, kind)
+            if kind == "torch":
+                self._check_tensors(args)
             entry = self._prepare(args)
             if entry is None:
                 return self._packed([handover.empty_result(o.shape, o.dtype, kind) for o in self._outs])
@@ -162,6 +169,8 @@ class PallasFunction:
             Diagnostic: ``operand-mismatch``, ``bad-block-spec``, ``tpu-dtype`` ...
         """
         self._check_operands(specs)
+        if any(math.prod(o.shape) for o in self._outs):
+            self._refuse_empty(specs)
         if target.kind != "tpu":
             return
         named = [(f"argument {i}", s) for i, s in enumerate(specs)] + [
@@ -185,14 +194,15 @@ class PallasFunction:
 
     def _trace_checked(self, specs: Sequence[shapes.Spec]) -> tuple[lowering.Program, bool]:
         """Trace for the CPU and check the laws; 64-bit mode is on only if a value of the kernel needs it."""
-        for i, one in enumerate(specs):
-            if not math.prod(one.shape):
+        self._refuse_empty(specs)
+        for i, one in enumerate(self._outs):
+            if np.dtype(one.dtype).kind == "c":
                 raise error(
-                    "empty-operand",
-                    f"argument {i} of `{self.name}` has no elements: {shapes.text(one)}",
-                    where=Where.caller(3),
-                    why="a block holds at least one element, so an empty array has no block to read.",
-                    do="return early for empty inputs",
+                    "complex-result",
+                    f"output {i} of `{self.name}` is {one.dtype}",
+                    where=Where.of_function(self.kernel) or self.where,
+                    why="Pallas has no Refs of complex numbers to write to.",
+                    do="return the real and the imaginary part as two outputs; torch.complex joins them",
                 )
         where = jax.sharding.SingleDeviceSharding(cpu_device())
         wide = any(_is_wide(s) for s in (*specs, *self._outs))
@@ -223,6 +233,25 @@ class PallasFunction:
             )
         laws.check_everywhere(program)
         return program, wide
+
+    def _check_tensors(self, args: Sequence[Any]) -> None:
+        """Whether tensors can be imported and results exported, before anything is traced."""
+        with compat.x64(True):
+            for a in args:
+                handover.check_import(a)
+        for i, one in enumerate(self._outs):
+            handover.check_export(one.dtype, f"output {i} of `{self.name}`", self.where)
+
+    def _refuse_empty(self, specs: Sequence[shapes.Spec]) -> None:
+        for i, one in enumerate(specs):
+            if not math.prod(one.shape):
+                raise error(
+                    "empty-operand",
+                    f"argument {i} of `{self.name}` has no elements: {shapes.text(one)}",
+                    where=Where.caller(3),
+                    why="a block holds at least one element, so an empty array has no block to read.",
+                    do="return early for empty inputs",
+                )
 
     # --------------------------------------------------------------------------------------- inside a trace
     def _inline(self, args: Sequence[Any]) -> Sequence[Any]:
@@ -333,6 +362,16 @@ def _is_wide(one: shapes.Spec) -> bool:
     return str(one.dtype) in ("int64", "uint64", "float64", "complex128")
 
 
+def _refuse_names(name: str, named: Sequence[str]) -> Diagnostic:
+    return error(
+        "operand-mismatch",
+        f"`{name}` got the argument {named[0]!r} by name",
+        where=Where.caller(2),
+        why="operands have positions: inputs of the kernel in order, prefetched ones first.",
+        do="pass it by position: f(x)",
+    )
+
+
 def _run_on_arrays(entry: _Executable, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
     """Run on jax arrays; one with a layout of its own (shared from a permuted tensor) is first brought into order."""
     try:
@@ -350,10 +389,22 @@ def _run_on_arrays(entry: _Executable, arrays: Sequence[jax.Array]) -> Sequence[
 
 
 def _on_cpu(a: jax.Array) -> jax.Array:
-    if cpu_device() not in a.devices():
+    try:
+        devices = a.devices()
+    except RuntimeError:
+        if not a.is_deleted():
+            raise
+        raise error(
+            "deleted-array",
+            "an argument of the kernel was deleted",
+            where=Where.caller(2),
+            why="it was donated to a jitted function (donate_argnums), or deleted by name.",
+            do="use the function's result, or don't donate what is still needed",
+        ) from None
+    if cpu_device() not in devices:
         raise error(
             "operand-mismatch",
-            f"an array on {next(iter(a.devices()))} for a kernel that runs on the CPU",
+            f"an array on {next(iter(devices))} for a kernel that runs on the CPU",
             where=Where.caller(2),
             why="the target 'cpu' reads the arrays of the CPU.",
             do="jax.device_put(x, jax.devices('cpu')[0]), or give pallas_call the target where the array lives",

@@ -15,10 +15,9 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from bridge.diagnostics import Where, error
+from pallas_core import compat
 from pallas_core.refs import MemorySpace
 
-program_id = pl.program_id
-num_programs = pl.num_programs
 when = pl.when
 cdiv = pl.cdiv
 run_scoped = pl.run_scoped
@@ -26,6 +25,41 @@ debug_print = pl.debug_print
 Buffered = pl.Buffered
 Element = pl.Element
 Squeezed = pl.Squeezed
+
+
+#: What a TPU does with a grid axis.
+SEMANTICS = ("parallel", "arbitrary", "core_parallel", "subcore_parallel")
+
+
+def program_id(axis: int) -> Any:
+    """The coordinate of this program along a grid axis, an int32 scalar; for kernels and index maps.
+
+    Raises:
+        Diagnostic: ``outside-pallas-kernel``.
+    """
+    _check_inside("program_id")
+    return pl.program_id(axis)
+
+
+def num_programs(axis: int) -> Any:
+    """How many programs the grid has along an axis; for kernels.
+
+    Raises:
+        Diagnostic: ``outside-pallas-kernel``.
+    """
+    _check_inside("num_programs")
+    return pl.num_programs(axis)
+
+
+def _check_inside(name: str) -> None:
+    if not compat.is_inside_kernel():
+        raise error(
+            "outside-pallas-kernel",
+            f"pc.{name} is called outside a kernel",
+            where=Where.caller(3),
+            why="only a program of a grid has a place in it.",
+            do="call it in the function that you give to pc.pallas_call",
+        )
 
 
 class BlockSpec(pl.BlockSpec):
@@ -36,6 +70,9 @@ class BlockSpec(pl.BlockSpec):
         index_map: program ids (and prefetched Refs) -> the block's index per dimension, counted in blocks.
         memory_space: `pc.VMEM` (default on a TPU), `pc.SMEM`, `pc.ANY` ...
         pipeline_mode: `pc.Buffered(n)`: how many blocks are held.
+
+    Raises:
+        Diagnostic: ``bad-block-spec``: one of them is of another type.
     """
 
     def __init__(
@@ -47,8 +84,32 @@ class BlockSpec(pl.BlockSpec):
         pipeline_mode: Any = None,
     ):
         space = memory_space.space if isinstance(memory_space, MemorySpace) else memory_space
+        _check_parts(block_shape, index_map, space, pipeline_mode, Where.caller(2))
         shape = tuple(block_shape) if block_shape is not None else None
         super().__init__(shape, index_map, memory_space=space, pipeline_mode=pipeline_mode)
+
+
+def _check_parts(block: Any, index_map: Any, space: Any, mode: Any, where: Where | None) -> None:
+    """The types of a BlockSpec's four parts."""
+    if block is not None and (
+        not isinstance(block, (tuple, list)) or any(isinstance(d, (str, float, bool)) for d in block)
+    ):
+        what, do = f"a block_shape of {block!r}", "a tuple of ints, one a dimension: (8, 128); None squeezes one away"
+    elif index_map is not None and not callable(index_map):
+        what, do = f"an index_map of {index_map!r}", "a function of the program ids: lambda i: (i, 0)"
+    elif space is not None and not isinstance(space, compat.MEMORY_SPACES):
+        what, do = f"a memory_space of {space!r}", "memory_space=pc.VMEM, pc.SMEM, pc.HBM or pc.ANY"
+    elif mode is not None and not hasattr(mode, "buffer_count"):
+        what, do = f"a pipeline_mode of {mode!r}", "pipeline_mode=pc.Buffered(2)"
+    else:
+        return
+    raise error(
+        "bad-block-spec",
+        f"BlockSpec got {what}",
+        where=where,
+        why="a block is a shape, a function that places it, and the memory that holds it.",
+        do=do,
+    )
 
 
 @dataclass(frozen=True)
@@ -101,6 +162,23 @@ def checked_grid(grid: Any, where: Where | None) -> tuple[int, ...]:
             do="for example: grid=(pc.cdiv(rows, block_rows),)",
         )
     return tuple(int(g) for g in items)
+
+
+def check_semantics(semantics: Sequence[Any], axes: int, where: Where | None) -> None:
+    """``dimension_semantics`` has one known word for each axis of the grid; () says nothing.
+
+    Raises:
+        Diagnostic: ``bad-grid``.
+    """
+    if len(semantics) in (0, axes):
+        return
+    raise error(
+        "bad-grid",
+        f"dimension_semantics has {len(semantics)} entries for a grid of {axes} axes",
+        where=where,
+        why="it says of each axis whether its programs may run in any order.",
+        do="dimension_semantics=(" + ", ".join(["'arbitrary'"] * axes) + ("," if axes == 1 else "") + ")",
+    )
 
 
 def checked_specs(specs: Any, count: int | None, what: str, where: Where | None) -> tuple[Any, ...] | None:

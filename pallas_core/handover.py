@@ -17,6 +17,7 @@ import torch
 import bridge
 from bridge.compat import has_memory, has_storage, has_tangent, share_with_jax, share_with_torch
 from bridge.diagnostics import Where, error
+from bridge.dtypes import BY_JAX, BY_TORCH
 
 _plain = (torch.Tensor, torch.nn.Parameter)
 
@@ -71,6 +72,7 @@ def import_tensor(t: torch.Tensor) -> jax.Array:
         and t.data_ptr() % 64 == 0
         and not t.is_neg()
         and not t.is_conj()
+        and not t.is_nested
         and t.numel()
         and has_memory(t)
         and not has_tangent(t)
@@ -87,9 +89,38 @@ def import_tensor(t: torch.Tensor) -> jax.Array:
     return bridge.to_jax(t)
 
 
+def check_import(t: torch.Tensor) -> None:
+    """Whether a tensor can be imported; nothing is kept.
+
+    Raises:
+        Diagnostic: those of `import_tensor`, and ``dtype-cannot-cross``.
+    """
+    row = BY_TORCH.get(t.dtype)
+    if row is None or not row.crosses:
+        bridge.to_jax(t)  # says why
+    import_tensor(t)
+
+
 def export(a: jax.Array) -> torch.Tensor:
     """A result as a tensor, shared; waits until it is computed."""
     return share_with_torch(a)
+
+
+def check_export(dtype: Any, what: str, where: Where | None) -> None:
+    """A result of this dtype has a counterpart in torch.
+
+    Raises:
+        Diagnostic: ``dtype-cannot-cross``.
+    """
+    row = BY_JAX.get(np.dtype(dtype))
+    if row is None or not row.crosses:
+        raise error(
+            "dtype-cannot-cross",
+            f"{what} is {dtype}, which has no counterpart in torch",
+            where=where,
+            why=(row.why if row else "torch has no such dtype") + ".",
+            do=(row.do if row else "") or "give the output a dtype that torch has, such as int8",
+        )
 
 
 def empty_result(shape: Sequence[int], dtype: Any, kind: str) -> Any:

@@ -1,8 +1,8 @@
 """Laws of a traced kernel that are known before any compiler runs.
 
 Input: a `Program`. Output: nothing, or a diagnostic that names the operand, the numbers and the line. The laws: every
-output block is covered, no block lies outside its array, no static index is negative; on a TPU also the block rule,
-the dtypes and the VMEM budget.
+output block is covered, no block lies outside its array, no index that is known lies outside its Ref; on a TPU also
+the block rule, the dtypes and the VMEM budget.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from bridge.diagnostics import Diagnostic, Where, error
-from pallas_core import budget, compat, index_maps
+from pallas_core import budget, compat, grid, index_maps
 from pallas_core.lowering import Program
 from pallas_core.targets.tpu import LANES, REFUSED_DTYPES, REPLACEMENTS, SUBLANES, TpuChip
 
@@ -24,9 +24,11 @@ def check_everywhere(program: Program) -> None:
     """The laws that hold on every target.
 
     Raises:
-        Diagnostic: ``negative-ref-index``, ``output-not-covered``, ``block-out-of-bounds``.
+        Diagnostic: ``negative-ref-index``, ``ref-index-out-of-bounds``, ``output-not-covered``,
+            ``block-out-of-bounds``, ``bad-grid``.
     """
     for call in program.calls:
+        grid.check_semantics(call.semantics, len(call.grid), call.where)
         check_indices(call)
         check_blocks(call)
 
@@ -48,15 +50,31 @@ def check_tpu(program: Program, chip: TpuChip) -> None:
 
 
 def check_indices(call: compat.PallasCall) -> None:
-    """No static index of a Ref is negative."""
-    for index, where in compat.negative_indices(call):
-        raise error(
-            "negative-ref-index",
-            f"a Ref is indexed with {index}",
-            where=where or call.where,
-            why="Refs don't count from the end: a device would read outside the block, the interpreter elsewhere.",
-            do="count from the front: `x_ref[x_ref.shape[0] - 1, :]`",
-        )
+    """No index of a Ref that is known before the kernel runs is negative or past the end."""
+    for eqn, values in index_maps.known_inputs(call.kernel):
+        for index, reach, extent, masked in compat.ref_accesses(eqn, values):
+            found = np.asarray(index)
+            if not found.size or found.dtype.kind not in "iu":
+                continue
+            first, last = int(found.min()), int(found.max()) + reach
+            if first < 0 and not masked:
+                raise error(
+                    "negative-ref-index",
+                    f"a Ref is indexed with {first}",
+                    where=compat.frame_where(eqn) or call.where,
+                    why="Refs don't count from the end: a device would read outside the block, the interpreter "
+                    "elsewhere.",
+                    do="count from the front: `x_ref[x_ref.shape[0] - 1, :]`",
+                )
+            if last >= extent and not masked:
+                raise error(
+                    "ref-index-out-of-bounds",
+                    f"a Ref is accessed at {last} in a dimension of {extent}",
+                    where=compat.frame_where(eqn) or call.where,
+                    why="the kernel sees one block; a device would access memory beside it, and the interpreter takes "
+                    "the last element instead.",
+                    do="use an index below the block's extent (`x_ref.shape`), or let the index map pick another block",
+                )
 
 
 def check_dtypes(call: compat.PallasCall) -> None:
@@ -135,10 +153,10 @@ def _block_remedy(operand: compat.Operand) -> str:
 
 def check_blocks(call: compat.PallasCall) -> None:
     """Every block lies in its array, and the blocks of an output cover it."""
-    grid = [g for g in call.grid if g is not None]
-    if len(grid) < len(call.grid):
+    counts_of_axes = [g for g in call.grid if g is not None]
+    if len(counts_of_axes) < len(call.grid):
         return
-    points = math.prod(grid)
+    points = math.prod(counts_of_axes)
     if points == 0:
         for output in call.of_kind("output"):
             if math.prod(output.array_shape) and not _aliased(call, output):
@@ -146,7 +164,7 @@ def check_blocks(call: compat.PallasCall) -> None:
         return
     if points > MAX_POINTS:
         return
-    axes = [a.ravel().astype(np.int32) for a in np.indices(grid)] if grid else []
+    axes = [a.ravel().astype(np.int32) for a in np.indices(counts_of_axes)] if counts_of_axes else []
     for operand in call.of_kind("input", "output"):
         if (
             not all(operand.blocked)

@@ -93,6 +93,21 @@ def chip_of(target: Target, what: str = "this") -> TpuChip:
     )
 
 
+def check_args(args: Any) -> None:
+    """Arguments come as a tuple or a list.
+
+    Raises:
+        Diagnostic: ``bad-argument``.
+    """
+    if not isinstance(args, (tuple, list)):
+        raise error(
+            "bad-argument",
+            f"args is a tuple of arguments, not {type(args).__name__}",
+            where=Where.caller(2),
+            do="for one argument: (x,)",
+        )
+
+
 def specs_of(args: Sequence[Any]) -> tuple[Any, ...]:
     """Specs of arguments given as tensors, arrays, specs or (nested) containers of them.
 
@@ -100,12 +115,7 @@ def specs_of(args: Sequence[Any]) -> tuple[Any, ...]:
         Diagnostic: ``bad-argument``.
     """
     is_leaf = lambda x: hasattr(x, "shape") and hasattr(x, "dtype")
-    if not isinstance(args, (tuple, list)):
-        raise error(
-            "bad-argument",
-            f"args is a tuple of arguments, not {type(args).__name__}",
-            do="for one argument: (x,)",
-        )
+    check_args(args)
     return tuple(jax.tree.map(shapes.like, tuple(args), is_leaf=is_leaf))
 
 
@@ -171,6 +181,14 @@ def trace_failure(exc: Exception, kernel: Any, target: Target) -> Diagnostic:
             where=place,
             why=f"the TPU has no 64-bit values, so {wanted} can't exist in a tpu kernel.",
             do=f"use {wanted.replace('64', '32')}",
+        )
+    if isinstance(exc, ValueError) and str(exc).startswith("Out of bound"):
+        return error(
+            "ref-index-out-of-bounds",
+            "a Ref is accessed past its end",
+            where=place,
+            why=str(exc).rstrip(".") + ": the kernel sees one block, and memory beside it belongs to others.",
+            do="stay below the block's extent (`x_ref.shape`), or let the index map pick another block",
         )
     return error(
         "kernel-trace-failed",

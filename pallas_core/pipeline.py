@@ -11,6 +11,7 @@ from typing import Any
 
 from jax.experimental.pallas import tpu as pltpu
 
+from bridge.diagnostics import Where, error
 from pallas_core.grid import checked_specs
 
 
@@ -30,8 +31,18 @@ def emit_pipeline(
         A function of Refs in HBM (operands with ``memory_space=pc.ANY``).
 
     Raises:
-        Diagnostic: ``bad-block-spec``.
+        Diagnostic: ``bad-block-spec``, ``bad-argument``.
     """
-    ins = checked_specs(in_specs, None, "in_specs", None) or ()
-    outs = checked_specs(out_specs, None, "out_specs", None) or ()
+    where = Where.caller()
+    if not callable(body) or not isinstance(grid, (tuple, list)):
+        given = f"body={body!r}, grid={grid!r}"
+        raise error(
+            "bad-argument",
+            f"emit_pipeline got {given}"[:200],
+            where=where,
+            why="the body is a function of blocks, and the grid a tuple of counts.",
+            do="pc.emit_pipeline(body, grid=(4,), in_specs=[...], out_specs=[...])",
+        )
+    ins = checked_specs(in_specs, None, "in_specs", where) or ()
+    outs = checked_specs(out_specs, None, "out_specs", where) or ()
     return pltpu.emit_pipeline(body, grid=tuple(grid), in_specs=list(ins), out_specs=list(outs), **options)

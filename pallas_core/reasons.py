@@ -116,7 +116,8 @@ def where_raised(exc: BaseException) -> Where | None:
     seen: BaseException | None = exc
     while seen is not None:
         for frame in reversed(traceback.extract_tb(seen.__traceback__)):
-            if not compat.is_library_frame(frame.filename) and not _ours(frame.filename):
+            generated = frame.filename == "<string>" and frame.name == "__init__"  # of a dataclass of jax
+            if not generated and not compat.is_library_frame(frame.filename) and not _ours(frame.filename):
                 col = (frame.colno or 0) + 1 if frame.colno is not None else 0
                 end = (frame.end_colno or 0) + 1 if col and frame.end_lineno == frame.lineno else 0
                 return Where(frame.filename, frame.lineno or 0, col, end, frame.name)

@@ -12,7 +12,7 @@ from typing import Any
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from pallas_core.shapes import dtype_of
+from pallas_core.shapes import dims_of, dtype_of
 
 
 class MemorySpace:
@@ -36,10 +36,9 @@ class MemorySpace:
             dtype: torch, jax or numpy dtype.
 
         Raises:
-            Diagnostic: ``bad-argument`` for an unknown dtype.
+            Diagnostic: ``bad-argument`` for an unknown dtype, or for what is no shape.
         """
-        dims = (shape,) if isinstance(shape, int) else tuple(shape)
-        return self.space(dims, dtype_of(dtype))
+        return self.space(dims_of(shape), dtype_of(dtype))
 
     def __repr__(self) -> str:
         return f"pc.{self.name}"

@@ -6,13 +6,14 @@ jax's x64 mode is. Law: nothing here touches data, and no torch import is needed
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bridge.diagnostics import error
+from bridge.diagnostics import Where, error
 
 Spec = jax.ShapeDtypeStruct
 
@@ -25,7 +26,8 @@ def dtype_of(dtype: Any) -> np.dtype:
     """
     name = str(dtype)
     wanted: Any = name.removeprefix("torch.") if name.startswith("torch.") else dtype
-    if isinstance(wanted, (str, np.dtype, type)) or hasattr(wanted, "dtype"):
+    # ml_dtypes knows complex32, and jax has no operation on it.
+    if not name.endswith("complex32") and (isinstance(wanted, (str, np.dtype, type)) or hasattr(wanted, "dtype")):
         try:
             return np.dtype(jnp.dtype(wanted))
         except TypeError:
@@ -33,6 +35,7 @@ def dtype_of(dtype: Any) -> np.dtype:
     raise error(
         "bad-argument",
         f"{name} is not a dtype that jax has",
+        where=Where.caller(),
         why="an output or argument spec needs a dtype that exists on both sides.",
         do="use a dtype such as torch.float32, jnp.bfloat16 or 'int32'",
     )
@@ -48,18 +51,28 @@ def spec(shape: Any, dtype: Any) -> Spec:
     Raises:
         Diagnostic: ``bad-argument``.
     """
+    return Spec(dims_of(shape), dtype_of(dtype))
+
+
+def dims_of(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of ints.
+
+    Raises:
+        Diagnostic: ``bad-argument``.
+    """
     try:
-        dims = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(d) for d in shape)
-    except (TypeError, ValueError):
+        dims = tuple(operator.index(d) for d in ((shape,) if hasattr(shape, "__index__") else shape))
+    except TypeError:
         dims = (-1,)
     if any(d < 0 for d in dims):
         raise error(
             "bad-argument",
             f"{shape!r} is not a shape",
+            where=Where.caller(),
             why="a shape is a sequence of non-negative ints.",
             do="for example: pc.spec((512, 1024), torch.float32)",
         )
-    return Spec(dims, dtype_of(dtype))
+    return dims
 
 
 def like(value: Any) -> Spec:
@@ -77,6 +90,7 @@ def like(value: Any) -> Spec:
         raise error(
             "bad-argument",
             f"{type(value).__name__} has no shape and dtype",
+            where=Where.caller(),
             do="pass a tensor, an array, or pc.spec(shape, dtype)",
         )
     return spec(tuple(shape), dtype)

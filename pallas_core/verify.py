@@ -73,6 +73,18 @@ def verify(
         Diagnostic: ``verify-mismatch`` with the first differing element, ``kernel-race``, or a law that is broken.
     """
     where = Where.caller(2)
+    tolerances = (rtol, atol)
+    if not callable(reference) or any(
+        t is not None and (isinstance(t, bool) or not isinstance(t, (int, float)) or t < 0) for t in tolerances
+    ):
+        raise error(
+            "bad-argument",
+            f"verify got reference={reference!r}, rtol={rtol!r}, atol={atol!r}"[:200],
+            where=where,
+            why="the reference is a function of the same arguments, and tolerances are numbers that are not negative.",
+            do="pc.verify(f, args, 'tpu:v5e', reference=lambda x: x + 1)",
+        )
+    lowering.check_args(args)
     kind = handover.kind_of(args, where)
     program = offline.trace_for(f, args, target)
     chip = lowering.chip_of(program.target)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bridge.devices import Target
-from bridge.diagnostics import error
+from bridge.diagnostics import Where, error
 from pallas_core import budget, laws, lowering
 from pallas_core.budget import Budget
 from pallas_core.offline import client
@@ -80,6 +80,14 @@ def compile_for(
     Raises:
         Diagnostic: the program breaks a law of the target, the compiler refuses it, or the compiler is not installed.
     """
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise error(
+            "bad-argument",
+            f"timeout={timeout!r}",
+            where=Where.caller(),
+            why="it is a positive number of seconds.",
+            do="timeout=600",
+        )
     lowered = lower_for(f, args, target)
     answer, _ = compile_lowered(lowered, dump=False, timeout=timeout)
     program = lowered.program

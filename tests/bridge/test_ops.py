@@ -176,7 +176,9 @@ def test_parameters_that_no_operator_has(function):
     assert caught.value.where.line == function.__code__.co_firstlineno
 
 
-@pytest.mark.parametrize("name", ["plain", "a::b::c", "a::", "::b", "a b::c", 3, "a.b::c"])
+@pytest.mark.parametrize(
+    "name", ["plain", "a::b::c", "a::", "::b", "a b::c", 3, "a.b::c", "ns::class", "if::x", "aten::addx"]
+)
 def test_names_that_no_operator_has(name):
     with pytest.raises(Diagnostic, match="TPB003"):
         bridge.jax_op(name)
@@ -189,6 +191,59 @@ def test_an_undeclared_number_of_results():
 
     with pytest.raises(Diagnostic, match=r"-> tuple\[jax.Array, jax.Array\]"):
         two(X)
+
+
+def nothing(x):
+    return None
+
+
+def a_dict(x):
+    return {"a": x}
+
+
+def four_bits(x):
+    return x.astype(jnp.int4)
+
+
+@pytest.mark.parametrize(
+    "function, slug", [(nothing, "bad-argument"), (a_dict, "bad-argument"), (four_bits, "dtype-cannot-cross")]
+)
+def test_results_that_no_operator_has(function, slug):
+    op = bridge.jax_op(f"tpb_tests::{function.__name__}")(function)
+    for call in (op, torch.compile(op, backend="aot_eager")):
+        with pytest.raises(Exception, match=slug) as caught:
+            call(torch.ones(2))
+        if call is op:
+            assert caught.value.slug == slug and caught.value.where.line == function.__code__.co_firstlineno
+
+
+@pytest.mark.parametrize(
+    "args, kwargs",
+    [
+        ((jnp.ones(3),), {}),
+        (([1.0, 2.0],), {}),
+        ((None,), {}),
+        ((), {}),
+        ((X, 2.0, 3), {}),
+        ((X,), {"nope": 1}),
+        ((X, torch.ones(3)), {}),
+    ],
+    ids=str,
+)
+def test_arguments_of_another_kind(args, kwargs):
+    with pytest.raises(Diagnostic) as caught:
+        scaled_sin(*args, **kwargs)
+    assert caught.value.slug == "bad-argument" and caught.value.where.file == __file__
+
+
+def test_functional_derivatives_are_refused_in_words():
+    with pytest.raises(Diagnostic, match="TPB114"):
+        torch.func.grad(lambda x: scaled_sin(x).sum())(X)
+
+
+def test_what_is_no_function():
+    with pytest.raises(Diagnostic, match="TPB003"):
+        bridge.jax_op("tpb_tests::three")(3)
 
 
 def test_operands_that_cannot_cross():
