@@ -96,7 +96,8 @@ def pallas_call(
 
     Blocks are checked against their arrays at every grid point before the first run. An index map that reads prefetched
     scalars is known at run time only: there the CPU takes the nearest block inside the array, silently, and a device
-    reads what lies at that address. `verify` runs a kernel with its data and refuses such a block.
+    reads what lies at that address. `verify` runs a kernel with its data and refuses such a block
+    (``block-out-of-bounds``).
     """
     where = Where.caller(2)
     parsed = Target.parse(target)

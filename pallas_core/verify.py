@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error
 from pallas_core import compat, handover, laws, lowering, offline
 
+#: What the interpreter says of a block that an index map places outside its array.
+_OUTSIDE = re.compile(r'Out-of-bounds block index \(([^)]*)\) for (\w+) ("[^"]*") in iteration \(([^)]*)\)')
 #: Relative and absolute tolerance by dtype, for results that differ in rounding only.
 TOLERANCES = {"float32": (1e-5, 1e-5), "bfloat16": (1.6e-2, 1e-2), "float16": (2e-3, 1e-3), "float64": (1e-12, 1e-12)}
 
@@ -133,6 +136,16 @@ def _interpret(f: Callable[..., Any], arrays: Sequence[Any], program: lowering.P
         raise
     except Exception as exc:  # the interpreter's own checks (bounds, semaphores) raise many types
         compat.reset_interpreter()
+        outside = _OUTSIDE.search(str(exc))
+        if outside is not None:
+            raise error(
+                "block-out-of-bounds",
+                f"the index map of {outside[2]} {outside[3]} picks block ({outside[1]})",
+                where=next((c.where for c in program.calls), None),
+                why=f"at grid point ({outside[4]}) that block starts outside the array: the device would read or write "
+                "foreign memory, and the CPU would silently take the nearest block inside.",
+                do="check the prefetched values that the index map reads, or bound it with jnp.minimum",
+            ) from exc
         raise lowering.trace_failure(exc, getattr(f, "kernel", f), program.target) from exc
     compat.reset_interpreter()
     return results, races

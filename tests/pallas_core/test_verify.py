@@ -99,3 +99,26 @@ def test_targets_say_what_is_here():
         "gpu:sm100a",
     }
     assert "tpu:v5e" in str(pc.targets())
+
+
+def test_a_prefetched_index_outside_the_array():
+    """The CPU clamps such a block silently (documented); verify sees the data and refuses it."""
+
+    def kernel(s_ref, x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    x = torch.arange(16 * 128.0).reshape(16, 128)
+    spec = pc.PrefetchScalarGridSpec(
+        1,
+        grid=(2,),
+        in_specs=[pc.BlockSpec((8, 128), lambda i, s: (s[i], 0))],
+        out_specs=pc.BlockSpec((8, 128), lambda i, s: (i, 0)),
+    )
+    f = pc.pallas_call(kernel, pc.like(x), grid_spec=spec)
+    swapped = torch.tensor([1, 0], dtype=torch.int32)
+    assert pc.verify(f, (swapped, x), "tpu:v5e", reference=lambda s, x: torch.cat([x[8:], x[:8]])).max_error == 0
+    outside = torch.tensor([0, 7], dtype=torch.int32)
+    assert torch.equal(f(outside, x)[8:], x[8:])
+    with pytest.raises(Diagnostic, match=r"block \(7, 0\)") as caught:
+        pc.verify(f, (outside, x), "tpu:v5e", reference=lambda s, x: x)
+    assert caught.value.slug == "block-out-of-bounds" and caught.value.where.file == __file__
