@@ -90,14 +90,27 @@ def front_half(
     aten = torch.ops.aten
     kept = {aten.index_select.default, aten.index_add.default, aten.index_copy.default}
     kept |= {aten.index_fill.int_Scalar, aten.index_fill.int_Tensor}
-    # And this would be an index_select, which loses the layout that eager keeps.
-    kept |= {aten.roll.default}
     with (
         functorch_config.patch(enable_autograd_cache=False),
         inductor_config.patch(cpp_wrapper=False, fx_wrapper=False, freezing=False),
     ):
         table = {op: how for op, how in select_decomp_table().items() if op not in kept}
+        table[aten.roll.default] = _roll
         return cast(Any, compile_fx(gm, inputs, inner_compile=inner_compile, decompositions=table))
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> torch.Tensor:
+    """`roll` as slices; torch's own decomposition is an `index_select`, which loses the layout that eager keeps."""
+    if not x.numel():
+        return x.clone()
+    if not dims:
+        return _roll(x.reshape(-1), shifts, (0,)).reshape(x.shape)
+    rolled = x
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim]
+        first = (size - shift) % size
+        rolled = torch.cat([rolled.narrow(dim, first, size - first), rolled.narrow(dim, 0, first)], dim)
+    return torch.ops.aten.copy.default(torch.empty_like(x), rolled)
 
 
 def output_code_log() -> logging.Logger:

@@ -62,6 +62,7 @@ def backend(
 
 def raiser(diagnostic: Diagnostic) -> Callable[..., Any]:
     """A compiled graph that raises when it is called."""
+
     def call(*args: Any, **kwargs: Any) -> Any:
         raise diagnostic
 

@@ -36,7 +36,8 @@ class Options:
         """Check the user's options.
 
         Raises:
-            Diagnostic: backend-option for an unknown name or value or a folder that can't be written to, unknown-target for an unknown target.
+            Diagnostic: backend-option for an unknown name or value or an unwritable folder, unknown-target for an
+                unknown target.
         """
         values = {**(given or {}), **more}
         known = [f.name for f in fields(cls)]

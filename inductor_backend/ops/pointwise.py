@@ -6,6 +6,7 @@ division and rounding as torch has them; bf16 and f16 compute in f32 and round o
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -34,6 +35,9 @@ def _is_bool(x) -> bool:
 @pointwise("aten.add.Tensor", "aten.add.Scalar", narrow_scalars=True)
 def add(x, y, alpha=1):
     """X + alpha * y; on bool the sum is a logical or."""
+    if isinstance(y, float) and y == 0:
+        # XLA drops the addition of a zero; it turns -0 into 0.
+        return jnp.where(x == 0, jnp.zeros((), x.dtype), x) if math.copysign(1, y) > 0 else x
     if alpha == 1:
         return x + y
     return x + y * jnp.asarray(alpha, jnp.result_type(x, y))

@@ -549,8 +549,6 @@ def test_explain_refuses_what_is_not_a_model(model):
 
 
 def test_explain_refuses_other_devices():
-    for call in (
-        lambda: inductor_backend.explain(lambda x: x + 1, torch.ones(3, device="meta")),
-    ):
+    for call in (lambda: inductor_backend.explain(lambda x: x + 1, torch.ones(3, device="meta")),):
         with pytest.raises(BackendError, match="TPB405"):
             call()

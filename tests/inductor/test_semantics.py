@@ -290,6 +290,10 @@ SHAPES = {
         lambda x: torch.as_strided(torch.roll(x, 1, 0), (3, 6), (5, 1), 2),
         torch.arange(48.0).reshape(2, 3, 2, 4).to(memory_format=torch.channels_last),
     ),
+    "roll_keeps_the_layout": (
+        lambda x: (x.roll(1, 0), x.roll((1, -2), (1, 3)), x.roll(7), x.index_select(1, torch.tensor([2, 0]))),
+        rn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    ),
     "dtype_view": (lambda x: ((x + 1).view(torch.int32), (x + 1).view(torch.int16) + 1), rn(3, 4)),
 }
 
@@ -367,3 +371,9 @@ def test_kernel_modes_agree(name, kernels):
 def test_half_precision(dtype):
     x, w = rn(8, 16, dtype=dtype), rn(16, 16, dtype=dtype)
     check(lambda x, w: (F.linear(x, w), F.softmax(x, -1), x.sum(0), x.mean(), F.gelu(x)), x, w, rtol=2e-2, atol=2e-2)
+
+
+def test_adding_zero_clears_the_sign_of_zero():
+    f, x = lambda x: (x + 0.0, x + 0, x - 0.0, 0.0 - x, 0.0 + x), torch.tensor([-0.0, 0.0, -1.5, float("nan")])
+    for got, want in zip(torch.compile(f, backend="pallas")(x), f(x), strict=True):
+        assert torch.equal(torch.signbit(got[:3]), torch.signbit(want[:3])) and got[3].isnan()
