@@ -31,6 +31,11 @@ class Memory:
     before: int
     after: int
 
+    @property
+    def expanded(self) -> bool:
+        """Whether a dimension steps nowhere, so that its elements are one place in memory."""
+        return any(s == 0 and n > 1 for s, n in zip(self.strides, self.shape))
+
 
 @dataclass(frozen=True)
 class Slice:

@@ -305,6 +305,15 @@ def _hashable(value: Any) -> Any:
     return (type(value), value)
 
 
+def _takes_one(fn: Callable[..., Any]) -> bool:
+    code = getattr(fn, "__code__", None)
+    if code is None or code.co_flags & inspect.CO_VARARGS:
+        return True
+    bound = 1 if inspect.ismethod(fn) else 0
+    required = code.co_argcount - bound - len(fn.__defaults__ or ())  # type: ignore[attr-defined]
+    return required <= 1 <= code.co_argcount - bound
+
+
 def launch_line(defined: Where | None) -> Where | None:
     """The user's line that is running now, or where the kernel is defined."""
     return Where.caller(2) or defined
@@ -316,6 +325,14 @@ def grid_of(grid: Any, meta: Mapping[str, Any], defined: Where | None) -> tuple[
     Raises:
         TranslationError: not one to three positive integers.
     """
+    if callable(grid) and not _takes_one(grid):
+        raise error(
+            "launch-grid",
+            "the grid function does not take one argument",
+            where=launch_line(defined),
+            why="it is called with a dict of the launch's arguments",
+            do="kernel[lambda meta: (triton.cdiv(n, meta['BLOCK']),)](...)",
+        )
     try:
         value = grid(meta) if callable(grid) else grid
     except KeyError as missing:

@@ -26,7 +26,7 @@ from frontend_triton_compat.emit import cpu, tpu
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.ir import Block, Kernel
 from frontend_triton_compat.parse import parse
-from frontend_triton_compat.specialise import plan_for
+from frontend_triton_compat.specialise import note_short_grid, plan_for, refuse_empty
 from frontend_triton_compat.types import FP16, FP32, dtype, pointer_type
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     call = kernel._signature.call(args, kwargs, placeless=True)
     sizes = grid_of(grid, call.meta, where)
     memories = {name: memory_of(name, a, exact=True) for name, a in call.arrays.items()}
+    refuse_empty(memories, where)
     aliases = aliases_of(call)
     params = {p.name: p for p in call.params}
     if family.kind == "cpu":
@@ -118,7 +119,9 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         return widen_fp16(parse(kernel.fn, params, sizes))
 
     chip = family.chip or "v5e"
-    return plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip))[1]
+    plan, module = plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip))
+    note_short_grid(plan, sizes)
+    return module
 
 
 def widen_fp16(kernel: Kernel) -> Kernel:

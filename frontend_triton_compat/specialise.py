@@ -56,6 +56,38 @@ def plan_for(
             uncropped |= {refused.var.name}
 
 
+def note_short_grid(plan: Schedule, grid: tuple[int, int, int]) -> None:
+    """A note where the grid does not reach what the mask of a store allows."""
+    short = too_small(plan)
+    if short is not None:
+        access, reached, allowed = short
+        note(
+            "grid-too-small",
+            f"the grid {grid} reaches element {reached} of {allowed} that the mask of the store to "
+            f"{access.param!r} allows",
+            where=access.op.where,
+            why="the elements behind it keep their old values",
+            do="launch enough programs: grid = (triton.cdiv(n, BLOCK),)",
+        )
+
+
+def refuse_empty(memories: dict[str, Memory], defined: Where | None) -> None:
+    """Refuse arguments without elements.
+
+    Raises:
+        TranslationError: there is one.
+    """
+    for name, memory in memories.items():
+        if 0 in memory.shape:
+            raise error(
+                "empty-tensor",
+                f"argument {name!r} has shape {memory.shape}: no elements",
+                where=launch_line(defined),
+                why="a pointer to an empty tensor points at no memory",
+                do=f"skip the launch when {name}.numel() == 0, or pass None for an argument that is not used",
+            )
+
+
 def defect(name: str, where: Where | None, surprise: Exception) -> Diagnostic:
     """The diagnostic for an exception that the kernel is not to blame for."""
     text = str(surprise).splitlines()
@@ -194,15 +226,7 @@ class Specialisations:
         aliases: Aliases,
         exact: bool,
     ) -> Compiled | str:
-        for name, memory in memories.items():
-            if 0 in memory.shape:
-                raise error(
-                    "empty-tensor",
-                    f"argument {name!r} has shape {memory.shape}: no elements",
-                    where=launch_line(self.where),
-                    why="a pointer to an empty tensor points at no memory",
-                    do=f"skip the launch when {name}.numel() == 0, or pass None for an argument that is not used",
-                )
+        refuse_empty(memories, self.where)
         params = run_time(call.params, self.runtime)
         try:
             plan, module = plan_for(lambda: parse(self.fn, params, grid), memories, aliases, cpu.emit, chunked=True)
@@ -215,7 +239,7 @@ class Specialisations:
             if any(memory_of(p, call.arrays[p], True) != memories[p] for p in far):
                 return "exact"  # some access may go beyond the part of the storage that the short key describes
         self._check_outputs(plan, memories, aliases)
-        self._check_grid(plan, grid)
+        note_short_grid(plan, grid)
         return Compiled(plan, module)
 
     def _check_outputs(self, plan: Schedule, memories: dict[str, Memory], aliases: Aliases) -> None:
@@ -230,7 +254,7 @@ class Specialisations:
                 )
         for name in plan.written:
             memory = memories[name]
-            if any(s == 0 and n > 1 for s, n in zip(memory.strides, memory.shape)):
+            if memory.expanded:
                 raise error(
                     "overlapping-output",
                     f"argument {name!r} is stored to, but its elements share memory (strides {memory.strides})",
@@ -238,19 +262,6 @@ class Specialisations:
                     why="several elements of an expanded tensor are one place in memory",
                     do=f"pass a tensor of its own: {name}.contiguous()",
                 )
-
-    def _check_grid(self, plan: Schedule, grid: tuple[int, int, int]) -> None:
-        short = too_small(plan)
-        if short is not None:
-            access, reached, allowed = short
-            note(
-                "grid-too-small",
-                f"the grid {grid} reaches element {reached} of {allowed} that the mask of the store to "
-                f"{access.param!r} allows",
-                where=access.op.where,
-                why="the elements behind it keep their old values",
-                do="launch enough programs: grid = (triton.cdiv(n, BLOCK),)",
-            )
 
 
 def run_time(params: list[Param], names: frozenset[str]) -> dict[str, Param]:

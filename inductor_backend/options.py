@@ -39,6 +39,13 @@ class Options:
             Diagnostic: backend-option for an unknown name or value or an unwritable folder, unknown-target for an
                 unknown target.
         """
+        if given is not None and not isinstance(given, Mapping):
+            raise error(
+                "backend-option",
+                f"options is a {type(given).__name__}",
+                why="options are given by name",
+                do="torch.compile(model, backend='pallas', options={'kernels': 'all'})",
+            )
         values = {**(given or {}), **more}
         known = [f.name for f in fields(cls)]
         for name in values:

@@ -179,7 +179,11 @@ def _compare(
             where=where,
             why=f"got {a[first]:g}, expected {b[first]:g}; {int((~same).sum())} of {a.size} elements differ "
             f"(rtol {relative:g}, atol {absolute:g}).{nan}",
-            do="check the index maps and masks of the block that holds that element",
+            do=[
+                "check the index maps and masks of the block that holds that element",
+                "if sums of another order explain it (a long product in f32), say how close is close enough:\n"
+                "    pc.verify(f, args, target, reference=fn, rtol=1e-4, atol=1e-4)",
+            ],
         )
     finite = difference[np.isfinite(difference)]
     return float(finite.max()) if finite.size else 0.0

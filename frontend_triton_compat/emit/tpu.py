@@ -102,7 +102,13 @@ class TpuEmitter(Emitter):
 
     def while_(self, op: Op) -> None:
         """Run-time loops."""
-        raise error("tpu-not-translated", "a while loop is not translated for a TPU yet", where=op.where)
+        raise error(
+            "tpu-not-translated",
+            "a while loop is not translated for a TPU yet",
+            where=op.where,
+            why="only accumulating loops (a sum or a dot) become a grid axis of the TPU kernel yet",
+            do="write it as `for` over a known number of steps, or run the kernel on the CPU",
+        )
 
     # -- blocks
 

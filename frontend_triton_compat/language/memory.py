@@ -139,7 +139,17 @@ def _written(p: tensor, value: Any, mask: Any, what: str) -> tuple[tensor, tenso
         )
     v = constant(value, element) if not isinstance(value, tensor) else cast(v, element)
     p, m = _mask(mask, p, what)
-    p, v = broadcast(p, v)
+    if v.shape:
+        wide, v = broadcast(p, v)
+        if wide.shape != p.shape:
+            raise fail(
+                "memory-access",
+                f"{what} of a tile of shape {v.shape} to pointers of shape {p.shape}",
+                why="several elements of the value would go to one place",
+                do="give the pointer the value's shape: ptr + rows[:, None] * stride + columns[None, :]",
+            )
+    else:
+        p, v = broadcast(p, v)
     return p, v, m if m is None else broadcast_to(m, p.shape)
 
 

@@ -105,7 +105,7 @@ class Expressions(Frame):
                 f"`{name}` does not exist",
                 node,
                 why=f"a tile has no attribute {node.attr!r}" if tile else str(problem),
-                do="use a function of triton.language; the table of operations in the docs lists them",
+                do="use a function of triton.language; dir(triton.language) lists them",
             ) from problem
 
     # -- operators -----------------------------------------------------------------------------------------------

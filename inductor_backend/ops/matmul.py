@@ -31,13 +31,18 @@ def dot(a, b, transpose_a: bool = False, transpose_b: bool = False):
     )
 
 
-@row("aten.mm.default", "aten.bmm.default", kind=MATMUL)
+def _alike(*operands, **_):
+    """Whether operands share a dtype; torch refuses those that don't, and says so better than we could."""
+    return len({x.dtype for x in operands if hasattr(x, "dtype")}) == 1
+
+
+@row("aten.mm.default", "aten.bmm.default", kind=MATMUL, supports=_alike)
 def mm(a, b, transpose_a=False, transpose_b=False):
     """Matrix product, batched or not."""
     return dot(a, b, transpose_a, transpose_b).astype(a.dtype)
 
 
-@row("aten.addmm.default", "aten.baddbmm.default", kind=MATMUL)
+@row("aten.addmm.default", "aten.baddbmm.default", kind=MATMUL, supports=_alike)
 def addmm(c, a, b, beta=1, alpha=1, transpose_a=False, transpose_b=False):
     """Beta * c + alpha * a @ b; beta 0 ignores c, NaN included."""
     product = dot(a, b, transpose_a, transpose_b)
@@ -49,13 +54,15 @@ def addmm(c, a, b, beta=1, alpha=1, transpose_a=False, transpose_b=False):
     return product.astype(a.dtype)
 
 
-@row("aten.mv.default", kind=MATMUL)
+@row("aten.mv.default", kind=MATMUL, supports=_alike)
 def mv(a, x):
     """Matrix times vector."""
     return dot(a, x[:, None])[:, 0].astype(a.dtype)
 
 
-@row("aten.dot.default", "aten.vdot.default", kind=MATMUL, supports=lambda a, b: not a.dtype.is_complex)
+@row(
+    "aten.dot.default", "aten.vdot.default", kind=MATMUL, supports=lambda a, b: not a.dtype.is_complex and _alike(a, b)
+)
 def dot_vectors(a, b):
     """Inner product of two vectors."""
     return dot(a[None, :], b[:, None]).reshape(()).astype(a.dtype)
@@ -63,7 +70,7 @@ def dot_vectors(a, b):
 
 # --------------------------------------------------------------------------------------------------- convolution
 def _real(x, *rest):
-    return not x.dtype.is_complex
+    return not x.dtype.is_complex and _alike(x, *rest[:1])
 
 
 def _numbers(rank: int) -> tuple[str, str, str]:

@@ -466,3 +466,31 @@ def test_threads_launch_one_kernel():
     for t in threads:
         t.join(120)
     assert not failures, failures
+
+
+@triton.jit
+def store_wide(o, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o + i[:, None], i[:, None] + i[None, :])
+
+
+def test_a_value_wider_than_its_pointers_is_refused():
+    o = torch.zeros(8, dtype=torch.int32)
+    with pytest.raises(TranslationError, match="memory-access"):
+        store_wide[(1,)](o, B=8)
+    assert not o.any()
+
+
+@triton.jit
+def fill(o, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + i, 1.0, mask=i < n)
+
+
+def test_a_grid_function_takes_the_arguments():
+    with pytest.raises(TranslationError, match="launch-grid"):
+        fill[lambda: (1,)](torch.zeros(8), 8, B=8)
+    o = torch.zeros(8)
+    fill[lambda meta, unused=None: (1,)](o, 8, B=8)
+    fill[lambda *args: (1,)](o, 8, B=8)
+    assert o.all()
