@@ -222,6 +222,14 @@ def jax_op(name: str) -> Callable[[Callable[..., Any]], Any]:
                 where=Where.caller(),
                 do="write it above a function: @bridge.jax_op('mine::scaled_sin')",
             )
+        if not (inspect.isfunction(function) or inspect.ismethod(function) or hasattr(function, "__wrapped__")):
+            raise error(
+                "bad-argument",
+                f"jax_op reads the parameters of a function, which a {type(function).__name__} does not have",
+                where=Where.caller(),
+                why="an operator has a fixed list of parameters, read from the function's signature.",
+                do="wrap it:\n    @bridge.jax_op('mine::f')\n    def f(x):\n        return kernel(x)",
+            )
         where = Where.of_function(function) or Where.caller()
         parameters, results = _signature(function, where)
         described = _Operator(name, function, parameters, results, where=where)

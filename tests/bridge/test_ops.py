@@ -249,3 +249,14 @@ def test_what_is_no_function():
 def test_operands_that_cannot_cross():
     with pytest.raises(Diagnostic, match="TPB107"):
         scaled_sin(torch.eye(3).to_sparse())
+
+
+def test_a_callable_object_is_asked_to_be_wrapped():
+    import functools
+
+    import pallas_core as pc
+
+    f = pc.pallas_call(lambda x, o: None, out_shape=pc.spec((4,), torch.float32))
+    for thing in (f, functools.partial(jnp.add, 1)):
+        with pytest.raises(Diagnostic, match="wrap it"):
+            bridge.jax_op("tested::wrapped")(thing)
