@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from frontend_triton_compat.affine import Affine, Loop
 from frontend_triton_compat.dims import Dims
-from frontend_triton_compat.forms import Form, Opaque
+from frontend_triton_compat.forms import Form
 from frontend_triton_compat.ir import Block, Kernel, Op, Value
 
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
@@ -298,13 +298,3 @@ class Walker:
 def closed(form: Form) -> bool:
     """Whether a form has only variables in it, run-time values that ranges may still resolve aside."""
     return all(o.fn and all(closed(f) for f in o.forms) for o in form.opaques)
-
-
-def opaques_of(form: Form) -> list[Opaque]:
-    """Every run-time value in a form, those inside unresolved functions included."""
-    out: list[Opaque] = []
-    for o in form.opaques:
-        out.append(o)
-        for f in o.forms:
-            out += opaques_of(f)
-    return out

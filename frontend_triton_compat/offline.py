@@ -11,7 +11,6 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -203,8 +202,3 @@ def _users_line(found: Where | None, module: Module | None, kernel: Where) -> Wh
 
 def _no_static() -> dict[str, Any]:
     return dict.fromkeys(("time_ms", "bound", "mxu", "hbm_bytes", "vmem_bytes", "spills"))
-
-
-def short(path: str) -> str:
-    """A file's name without its folders."""
-    return Path(path).name

@@ -15,7 +15,7 @@ from frontend_triton_compat.demand import Access, Conjunct
 from frontend_triton_compat.emit.expr import Expr, align, literal, tight, union
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op, Value
-from frontend_triton_compat.language.table import HELPERS
+from frontend_triton_compat.language.table import HELPERS, Row
 from frontend_triton_compat.schedule import Schedule, settle
 from frontend_triton_compat.types import INT64, dtype
 
@@ -252,7 +252,18 @@ class Base:
         dims = union([mask, value, other])
         return Expr(f"jnp.where({align(mask, dims)}, {align(value, dims)}, {align(other, dims)})", dims)
 
-    # -- functions of the op table
+    # -- the op table
+
+    def row_code(self, row: Row, kind: str, op: Op | None) -> str:
+        """The expression of a row for this target.
+
+        Raises:
+            Diagnostic: the row says that the target refuses the operation.
+        """
+        code = row.code_for(self.target, kind)
+        if code.startswith("!"):
+            raise error(code[1:], f"{row.name} on {self.target}", where=line_of(op), why=row.doc)
+        return code
 
     def with_helpers(self, code: str) -> str:
         """Remember the table's functions that some code calls."""

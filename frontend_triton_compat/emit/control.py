@@ -70,7 +70,7 @@ class Control(Tiles):
             total = self._accumulated(adder, arg, fn, k)
             result = op.results[i]
             if fn == "sum":
-                expr = self.plus(init, total, op.operands[3 + i])
+                expr = self.plus(init, total)
             else:
                 expr = self.apply(adder["fn"], [init, total], result.type.element, result.type, op)
             self.env[result] = self.assign(result.name or arg.name or "acc", expr, adder)
@@ -92,7 +92,7 @@ class Control(Tiles):
         if k in term.dims:
             axis = term.dims.index(k)
             dims = tuple(None if i == axis else d for i, d in enumerate(term.dims))
-            total = Expr(self.reduction(fn, term, axis, term_value.type.element), dims)
+            total = Expr(self.reduction(fn, term, axis, term_value.type.element, adder), dims)
             # Iterations past a crop still add what their masked loads give.
             return total if k.extent is None else self.count_dropped(fn, total, term.fills.get(k), k, adder)
         return Expr(f"{term.operand} * {k.size}", term.dims) if fn == "sum" else term

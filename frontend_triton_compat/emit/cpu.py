@@ -244,7 +244,6 @@ class CpuEmitter(Emitter):
         param = access.param
         self.read_params[param] = None
         offsets = self._offsets(access, view)
-        element = access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
         lanes = tuple(v for v in self.plan.axes(access.op.operands[0]) if v is not None)
         everything = [offsets, value, *([mask] if mask is not None else [])]
         dims = union(everything)
@@ -266,7 +265,6 @@ class CpuEmitter(Emitter):
         else:
             stored = value.code
         index = f"jnp.broadcast_to({align(where, named)}, {shape_of(named, self.extent)})" if named else where.code
-        del element
         flat = "" if len(view.shape) == 1 else ".reshape(-1)"
         back = "" if len(view.shape) == 1 else f".reshape({_shape(list(view.shape))})"
         place = f"{param}_out[{_narrowed(view)}]"

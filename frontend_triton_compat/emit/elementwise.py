@@ -55,9 +55,7 @@ class Elementwise(Base):
         if row is None:
             raise error("internal-error", f"op {fn!r} has no row in the op table", where=line_of(op))
         kind = element.kind if isinstance(element, dtype) else "int"
-        code = row.code_for(self.target, kind)
-        if code.startswith("!"):
-            raise error(code[1:], f"{fn} on {self.target}", where=line_of(op), why=row.doc)
+        code = self.row_code(row, kind, op)
         if fn == "where" and operands[0].literal is True and operands[0].dims == ():
             chosen = operands[1]
             return Expr(chosen.code, chosen.dims, chosen.literal, self._fills("where", operands, element, result))

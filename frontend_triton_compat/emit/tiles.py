@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bridge.diagnostics import error
 from frontend_triton_compat.emit.base import KeepWhole
 from frontend_triton_compat.emit.elementwise import Elementwise
 from frontend_triton_compat.emit.expr import Expr, align, chosen, is_call, literal, shape_of, tight, union
@@ -53,9 +52,7 @@ class Tiles(Elementwise):
     def call(self, op: Op) -> None:
         """An operation that moves elements about: on whole tiles, one program at a time through `vmap`."""
         row = ROWS[op["fn"]]
-        code = row.code_for(self.target, "float")
-        if code.startswith("!"):
-            raise error(code[1:], f"{op['fn']} on {self.target}", where=op.where, why=row.doc)
+        code = self.row_code(row, "float", op)
         operands = [self.whole(v) for v in op.operands]
         lead = [v for v in self.plan.batch if any(v in e.dims for e in operands)]
         names = [f"a{i}" for i in range(len(operands))]
@@ -87,9 +84,7 @@ class Tiles(Elementwise):
         if var.extent is not None and op.attrs.get("reverse"):
             raise KeepWhole(var)
         expr = self.with_dim(expr, var, op.operands[0].type)
-        code = row.code_for(self.target, op.result.type.element.kind)
-        if code.startswith("!"):
-            raise error(code[1:], f"{op['fn']} on {self.target}", where=op.where, why=row.doc)
+        code = self.row_code(row, op.result.type.element.kind, op)
         axis = expr.dims.index(var)
         return Expr(chosen(code.format(expr.operand, axis=axis, reverse=bool(op.attrs.get("reverse")))), expr.dims)
 
@@ -119,17 +114,14 @@ class Tiles(Elementwise):
         expr = self.with_dim(expr, var, op.operands[0].type)
         axis = expr.dims.index(var)
         dims = tuple(None if i == axis else d for i, d in enumerate(expr.dims))
-        out = Expr(self.reduction(op["fn"], expr, axis, element), dims)
+        out = Expr(self.reduction(op["fn"], expr, axis, element, op), dims)
         if var.extent is not None:
             out = self.count_dropped(op["fn"], out, expr.fills.get(var), var, op)
         return out
 
-    def reduction(self, fn: str, expr: Expr, axis: int, element: Any) -> str:
+    def reduction(self, fn: str, expr: Expr, axis: int, element: Any, op: Op) -> str:
         """Source of one reduction that keeps its dimension."""
-        row = REDUCTIONS[fn]
-        code = row.code_for(self.target, element.kind)
-        if code.startswith("!"):
-            raise error(code[1:], f"{fn} on {self.target}", why=row.doc)
+        code = self.row_code(REDUCTIONS[fn], element.kind, op)
         return self.with_helpers(code.format(expr.code if is_call(code) else expr.operand, axis=axis))
 
     def count_dropped(self, fn: str, out: Expr, fill: Expr | None, var: Var, op: Op) -> Expr:
@@ -162,9 +154,9 @@ class Tiles(Elementwise):
     def dot_(self, op: Op) -> Expr:
         """A contraction, plus the accumulator."""
         product = self.contract(op, ())
-        return self.plus(self.value(op.operands[2]), product, op.operands[2])
+        return self.plus(self.value(op.operands[2]), product)
 
-    def plus(self, acc: Expr, term: Expr, value: Value) -> Expr:
+    def plus(self, acc: Expr, term: Expr) -> Expr:
         """``acc + term``; the term alone when the accumulator is zero."""
         if acc.literal is not None and acc.literal == 0:
             return term

@@ -6,7 +6,6 @@ other's stores, and nothing looks at a running total.
 
 from __future__ import annotations
 
-from frontend_triton_compat.demand import Access
 from frontend_triton_compat.ir import Op, Value, walk
 from frontend_triton_compat.schedule.plan import Fold, Schedule
 
@@ -46,12 +45,9 @@ def _foldable(plan: Schedule, op: Op) -> Fold | None:
         if arg not in demand.live or arg in demand.indexed or arg in loop.carried:
             continue
         adder = body.yields[i].producer
-        users = [u for u in demand.users.get(arg, []) if not u.results or any(r in demand.live for r in u.results)]
-        if adder is None or users != [adder] or adder not in body.ops:
+        if adder is None or _lookers(plan, arg) != [adder] or adder not in body.ops:
             return None
-        if any(
-            u.kind == "store" or any(r in demand.live for r in u.results) for u in demand.users.get(adder.result, [])
-        ):
+        if _lookers(plan, adder.result):
             return None  # somebody looks at the running total
         if [v.producer for v in body.yields].count(adder) > 1:
             return None
@@ -75,7 +71,7 @@ def _foldable(plan: Schedule, op: Op) -> Fold | None:
         if loop.var not in store.form.vars or store.form.opaques or store.op.kind == "atomic":
             return None
         for other in inside:
-            if other is not store and _same_memory(plan, other, store) and other.form != store.form:
+            if other is not store and other.param == store.param and other.form != store.form:
                 return None
     return fold
 
@@ -92,8 +88,10 @@ def _added_product(plan: Schedule, adder: Op, arg: Value, ops: list[Op]) -> Op |
     return dot if start is not None and start.kind == "const" and start["value"] == 0 else None
 
 
-def _same_memory(plan: Schedule, a: Access, b: Access) -> bool:
-    return a.param == b.param
+def _lookers(plan: Schedule, value: Value) -> list[Op]:
+    """The operations that use a value and count: they have an effect, or a live result."""
+    live = plan.demand.live
+    return [u for u in plan.demand.users.get(value, []) if not u.results or any(r in live for r in u.results)]
 
 
 def _too_large(plan: Schedule, fold: Fold) -> bool:
