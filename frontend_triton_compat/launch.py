@@ -7,6 +7,7 @@ what runs; every check comes before the first write.
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from bridge import compat
 from bridge.diagnostics import Diagnostic, Where, error
 from frontend_triton_compat.arguments import Call, Signature, grid_of, launch_line
 from frontend_triton_compat.compiled import Compiled
+from frontend_triton_compat.parse.executed import remember
 from frontend_triton_compat.specialise import SURPRISES, Specialisations, defect
 
 #: Called with (kernel, grid, bound arguments) before every launch; see `record`.
@@ -57,6 +59,8 @@ class JITFunction:
         self.pre_run_hooks: list[Callable[..., Any]] = []
         self._last_grid: Any = None
         functools.update_wrapper(self, fn)
+        if isinstance(fn, types.FunctionType):
+            remember(fn)
 
     @functools.cached_property
     def where(self) -> Where | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bridge.diagnostics import Where, error
+from frontend_triton_compat.parse.executed import executed_file
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,12 @@ def read_function(fn: types.FunctionType) -> tuple[ast.FunctionDef | ast.Lambda,
         found = _find(tree, code)
         if found is not None:
             return found, Source(code.co_filename, fn.__name__)
+    executed = None if text else executed_file(fn)
+    if executed is not None:
+        tree = _module("".join(linecache.getlines(executed)))
+        found = _find(tree, code) if tree is not None else None
+        if found is not None:
+            return found, Source(executed, fn.__name__)
     return _from_inspect(fn)
 
 
@@ -107,7 +114,10 @@ def _from_inspect(fn: types.FunctionType) -> tuple[ast.FunctionDef | ast.Lambda,
             f"the source text of {fn.__qualname__} can't be read",
             where=Where(code.co_filename, code.co_firstlineno, function=fn.__name__),
             why="a kernel is translated from its Python text, and there is none behind this function",
-            do="define the kernel in a .py file (or a notebook cell) instead of exec() or an interactive prompt",
+            do=(
+                "define the kernel in a .py file (or a notebook cell) instead of an interactive prompt",
+                "or keep the text that exec() gets in a variable: text = ...; exec(text, scope)",
+            ),
         ) from problem
     node = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == code.co_name), None)
     if node is None:

@@ -10,6 +10,7 @@ import torch
 
 from bridge.diagnostics import Diagnostic
 from frontend_triton_compat import ir, spec
+from frontend_triton_compat import jit as triton_jit
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.show import show
 
@@ -447,10 +448,29 @@ def test_a_genuine_jit_function_is_translated(tmp_path):
 
 def test_a_kernel_without_source_is_a_diagnostic():
     scope = {"tl": tl}
-    exec("def made(o):\n    tl.store(o, 1.0)\n", scope)
+    exec("def made(o):\n".__add__("    tl.store(o, 1.0)\n"), scope)
     with pytest.raises(Diagnostic) as caught:
         parse(scope["made"], {"o": ir.Param("o", 0, "pointer", tl.float32)}, (1,))
     assert caught.value.slug == "no-source"
+
+
+def _fill_in(template, value):
+    text = template.replace("VALUE", value)
+    scope = {"tl": tl, "jit": triton_jit}
+    exec(text, scope)
+    return scope["made"]
+
+
+def test_the_text_of_an_executed_kernel_is_found_where_it_was_executed():
+    template = "@jit\ndef made(o, n: tl.constexpr):\n    # a comment\n    tl.store(o + tl.arange(0, n), VALUE)\n"
+    out = torch.zeros(4)
+    for value in ("1.5", "2.5"):
+        _fill_in(template, value)[(1,)](out, n=4)
+        assert out.tolist() == [float(value)] * 4
+    with pytest.raises(Diagnostic) as caught:
+        _fill_in(template, "undefined")[(1,)](out, n=4)
+    assert caught.value.slug == "undefined-name"
+    assert caught.value.where.line == 4 and "undefined" in caught.value.where.text()
 
 
 def test_a_missing_parameter_is_a_diagnostic():
