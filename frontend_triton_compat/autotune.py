@@ -75,7 +75,7 @@ class _Launcher:
         self.wrapper, self.grid = wrapper, grid
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.wrapper._launch(self.grid, args, kwargs)
+        return self.wrapper.run(*args, grid=self.grid, warmup=False, **kwargs)
 
     def source(self, *args: Any, target: str = "cpu", **kwargs: Any) -> str:
         """See `JITFunction.source`."""
@@ -90,6 +90,7 @@ class _Wrapper:
     """What `autotune` and `heuristics` share: they stand in front of a kernel and add keyword arguments."""
 
     fn: Any
+    arg_names: list[str]
 
     @property
     def kernel(self) -> JITFunction:
@@ -104,11 +105,6 @@ class _Wrapper:
         """The Python function behind all wrappers."""
         return self.kernel.fn
 
-    @property
-    def arg_names(self) -> list[str]:
-        """The kernel's parameters."""
-        return self.kernel.arg_names
-
     def __getitem__(self, grid: Any) -> _Launcher:
         return _Launcher(self, grid)
 
@@ -117,9 +113,7 @@ class _Wrapper:
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch over `grid`; with ``warmup=True``, only translate and compile."""
-        if warmup:
-            return self.warmup(*args, grid=grid, **kwargs)
-        return self._launch(grid, args, kwargs)
+        raise NotImplementedError
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
         """Translate and compile for these arguments without running."""
@@ -137,9 +131,6 @@ class _Wrapper:
         """Call `hook` with the arguments before every launch."""
         self.kernel.add_pre_run_hook(hook)
 
-    def _launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        raise NotImplementedError
-
     def _chosen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The keyword arguments with what this wrapper adds, without running anything."""
         raise NotImplementedError
@@ -151,50 +142,76 @@ class _Wrapper:
 class Autotuner(_Wrapper):
     """A kernel with configurations; the fastest one for the arguments runs.
 
+    Libraries derive classes from it, so the constructor and the names of what it keeps are Triton's.
+
     Attributes:
+        arg_names: the kernel's parameters.
         configs: the configurations.
         keys: names of the arguments whose values the choice depends on.
-        cache: value of the key -> the configuration that was chosen.
+        cache: values of the keys and dtypes of the tensors, as one tuple -> the configuration that was chosen.
         best_config: the configuration of the last launch.
         configs_timings: configuration -> seconds, of the last measurement.
+        nargs: positional arguments by name, while a launch chooses.
+        pre_hook, post_hook: called before and after every measured run.
     """
 
     def __init__(
         self,
         fn: Any,
+        arg_names: Sequence[str],
         configs: Sequence[Config],
         key: Sequence[str],
-        prune_configs_by: Mapping[str, Any] | None = None,
-        reset_to_zero: Sequence[str] | None = None,
+        reset_to_zero: Sequence[str] | None,
+        restore_value: Sequence[str] | None,
         pre_hook: Callable[..., Any] | None = None,
         post_hook: Callable[..., Any] | None = None,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        warmup: int | None = None,
+        rep: int | None = None,
+        use_cuda_graph: bool = False,
         do_bench: Callable[..., Any] | None = None,
+        cache_results: bool = False,
     ):
         self.fn = fn
+        self.arg_names = list(arg_names)
         self.configs = list(configs) or [Config({})]
         self.keys = list(key)
         self.cache: dict[Any, Config] = {}
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, Any] = {}
-        self._prune = dict(prune_configs_by or {})
-        self._zero = list(reset_to_zero or ())
-        self._pre, self._post, self._bench = pre_hook, post_hook, do_bench
+        self.nargs: dict[str, Any] | None = None
+        prune = dict(prune_configs_by or {})
+        self.early_config_prune, self.perf_model = prune.get("early_config_prune"), prune.get("perf_model")
+        self.configs_top_k = prune.get("top_k", 1.0)
+        self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
+        self.pre_hook = self._zero if pre_hook is None else pre_hook
+        self.post_hook = _nothing if post_hook is None else post_hook
+        self._do_bench = do_bench
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
 
-    def _launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    @property
+    def do_bench(self) -> Callable[..., Any]:
+        """What measures: called with a function and ``quantiles=``."""
+        return self._do_bench or (lambda once, quantiles: [median_time(once)] * len(quantiles))
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch over `grid` with the best configuration; with ``warmup=True``, only translate and compile."""
+        if warmup:
+            return self.warmup(*args, grid=grid, **kwargs)
         config = self._known(args, kwargs)
         if config is None:
             with self._lock:
                 config = self._known(args, kwargs)  # another thread may have measured meanwhile
                 if config is None:
                     config = self._choose(grid, args, kwargs)
-                    self._reset(self._all(config, args, kwargs), reset_only=True)
+                    self.pre_hook(self._all(config, args, kwargs), reset_only=True)
         self.best_config = config
         self._refuse_conflicts(config, args, kwargs)
         if config.pre_hook is not None:
             config.pre_hook(self._all(config, args, kwargs))
-        return self.fn[grid](*args, **{**kwargs, **config.all_kwargs()})
+        return self.fn.run(*args, grid=grid, warmup=False, **{**kwargs, **config.all_kwargs()})
 
     def _chosen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         config = self.cache.get(self._key(args, kwargs)) or self._pruned(args, kwargs)[0]
@@ -215,8 +232,8 @@ class Autotuner(_Wrapper):
 
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         named = self._named(args, kwargs)
-        values = tuple(in_key(named[k]) for k in self.keys if k in named)
-        return (values, tuple(str(v.dtype) for k, v in named.items() if k in self.arg_names and hasattr(v, "dtype")))
+        values = [in_key(named[k]) for k in self.keys if k in named]
+        return (*values, *(str(v.dtype) for k, v in named.items() if k in self.arg_names and hasattr(v, "dtype")))
 
     def _refuse_conflicts(self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         twice = sorted(self._named(args, kwargs).keys() & config.kwargs.keys())
@@ -235,11 +252,7 @@ class Autotuner(_Wrapper):
         configs = self._pruned(args, kwargs)
         for config in configs:
             self._refuse_conflicts(config, args, kwargs)
-        token = _tuning.set(True)
-        try:
-            timings = [self._time(config, grid, args, kwargs) for config in configs]
-        finally:
-            _tuning.reset(token)
+        timings = [self._bench(*args, config=config, grid=grid, **kwargs) for config in configs]
         self.configs_timings = dict(zip(configs, timings))
         fastest = min(range(len(configs)), key=lambda i: timings[i])
         if first(timings[fastest]) == float("inf"):
@@ -248,11 +261,14 @@ class Autotuner(_Wrapper):
         return configs[fastest]
 
     def _pruned(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Config]:
-        configs = self.configs
-        positional = dict(zip(self.arg_names, args))
-        early, model, top_k = (self._prune.get(k) for k in ("early_config_prune", "perf_model", "top_k"))
-        if early is not None:
-            configs = list(early(configs, positional, **kwargs))
+        self.nargs = dict(zip(self.arg_names, args))
+        return self.prune_configs(dict(kwargs))
+
+    def prune_configs(self, kwargs: dict[str, Any]) -> list[Config]:
+        """The configurations worth measuring for these keyword arguments and the positional ones in `nargs`."""
+        configs, positional = self.configs, self.nargs or {}
+        if self.early_config_prune is not None:
+            configs = list(self.early_config_prune(configs, positional, **kwargs))
             if not configs:
                 raise error(
                     "launch-arguments",
@@ -261,6 +277,7 @@ class Autotuner(_Wrapper):
                     why="autotune has to choose one",
                     do="return at least one of the configurations it was given",
                 )
+        model, top_k = self.perf_model, self.configs_top_k
         if model is not None and top_k is not None:
             count = int(len(self.configs) * top_k) if isinstance(top_k, float) and top_k <= 1 else int(top_k)
             if len(configs) > count:
@@ -268,16 +285,15 @@ class Autotuner(_Wrapper):
                 configs = configs[: max(1, count)]
         return configs
 
-    def _reset(self, everything: dict[str, Any], reset_only: bool = False) -> None:
-        # As in Triton: a hook of the user's replaces reset_to_zero.
-        if self._pre is not None:
-            self._pre(everything, reset_only=True) if reset_only else self._pre(everything)
-            return
-        for name in self._zero:
+    def _zero(self, everything: Mapping[str, Any], reset_only: bool = False) -> None:
+        # As in Triton: a hook of the user's replaces reset_to_zero. Tuning works on copies: nothing is to be restored.
+        for name in self.reset_to_zero:
             if isinstance(everything.get(name), torch.Tensor):
                 everything[name].zero_()
 
-    def _time(self, config: Config, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _bench(self, *args: Any, config: Config, grid: Any, **kwargs: Any) -> Any:
+        """What `do_bench` measures for a configuration, on copies of the arguments; infinity where it can't run."""
+        kwargs.pop("warmup", None)
         copies = copy_arguments(self._named(args, kwargs))
         names = self.arg_names
         # Arguments beyond the signature go along as they are, and the launch refuses them.
@@ -288,23 +304,27 @@ class Autotuner(_Wrapper):
         def once() -> None:
             if config.pre_hook is not None:
                 config.pre_hook(everything)
-            self._reset(everything)
+            self.pre_hook(everything)
             try:
-                jax.block_until_ready(self.fn[grid](*positional, **{**named, **config.all_kwargs()}))
+                launched = self.fn.run(*positional, grid=grid, warmup=False, **{**named, **config.all_kwargs()})
+                jax.block_until_ready(launched)
             except Diagnostic as refused:
-                if self._post is not None:
-                    self._post(everything, exception=refused)
+                self.post_hook(everything, exception=refused)
                 raise
-            if self._post is not None:
-                self._post(everything, exception=None)
+            self.post_hook(everything, exception=None)
 
+        token = _tuning.set(True)
         try:
             once()  # compiles
-            if self._bench is not None:
-                return self._bench(once, quantiles=(0.5, 0.2, 0.8))
-            return median_time(once)
+            return self.do_bench(once, quantiles=(0.5, 0.2, 0.8))
         except Diagnostic:
-            return float("inf")  # a configuration that can't run here is not a choice
+            return [float("inf")] * 3  # a configuration that can't run here is not a choice
+        finally:
+            _tuning.reset(token)
+
+
+def _nothing(arguments: Mapping[str, Any], exception: Exception | None = None) -> None:
+    """The hook of who has none."""
 
 
 class Heuristics(_Wrapper):
@@ -314,13 +334,15 @@ class Heuristics(_Wrapper):
         values: parameter name -> function of a dict of the arguments.
     """
 
-    def __init__(self, fn: Any, values: Mapping[str, Callable[[dict[str, Any]], Any]]):
+    def __init__(self, fn: Any, arg_names: Sequence[str], values: Mapping[str, Callable[[dict[str, Any]], Any]]):
         self.fn = fn
+        self.arg_names = list(arg_names)
         self.values = dict(values)
         functools.update_wrapper(self, fn, updated=())
 
-    def _launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return self.fn[grid](*args, **self._chosen(args, kwargs))
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch over `grid`; with ``warmup=True``, only translate and compile."""
+        return self.fn.run(*args, grid=grid, warmup=warmup, **self._chosen(args, kwargs))
 
     def _chosen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         named, chosen = self._named(args, kwargs), dict(kwargs)
@@ -361,9 +383,12 @@ def autotune(
         do_bench: measures instead of our own: called with a function and ``quantiles=``, as in Triton.
         cache_results: accepted, without effect: choices live as long as the process.
     """
-    return lambda fn: Autotuner(fn, configs, key, prune_configs_by, reset_to_zero, pre_hook, post_hook, do_bench)
+    return lambda fn: Autotuner(
+        fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, post_hook, prune_configs_by,
+        do_bench=do_bench, cache_results=cache_results,
+    )  # fmt: skip
 
 
 def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
     """Decorator: compute constexprs from the arguments at every launch."""
-    return lambda fn: Heuristics(fn, values)
+    return lambda fn: Heuristics(fn, fn.arg_names, values)

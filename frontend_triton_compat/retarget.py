@@ -39,9 +39,11 @@ def retarget(kernel: Any) -> Any:
         pre = kernel.pre_hook if getattr(kernel, "user_defined_pre_hook", False) else None
         post = kernel.post_hook if getattr(kernel, "user_defined_post_hook", False) else None
         zero = getattr(kernel, "reset_to_zero", None)
-        return Autotuner(retarget(inner), configs, kernel.keys, prune, zero, pre, post)
+        ours = retarget(inner)
+        return Autotuner(ours, ours.arg_names, configs, kernel.keys, zero, None, pre, post, prune)
     if kind == "Heuristics" and inner is not None:
-        return Heuristics(retarget(inner), kernel.values)
+        ours = retarget(inner)
+        return Heuristics(ours, ours.arg_names, kernel.values)
     raise error(
         "bad-argument",
         f"retarget() was given a {kind}",

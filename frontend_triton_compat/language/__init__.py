@@ -146,6 +146,7 @@ float8e4nv, float8e5, float8e4b8, float8e5b16, float8e4b15 = (
 pi32_t = pointer_type(int32)
 # Names that the genuine package uses for a kernel's own tuples, slices and constants; Python's serve here.
 tuple, slice, constexpr_type = builtins.tuple, builtins.slice, constexpr
+CONSTEXPR_0 = constexpr(0)
 
 
 def add(x: Any, y: Any, sanitize_overflow: Any = True) -> tensor:

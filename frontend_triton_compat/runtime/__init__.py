@@ -68,7 +68,19 @@ _T = TypeVar("_T")
 
 
 class KernelInterface(abc.ABC, Generic[_T]):
-    """What can be launched: a kernel, or a kernel behind `autotune` or `heuristics`."""
+    """What can be launched: a kernel, or a kernel behind `autotune` or `heuristics`.
+
+    A library's own wrapper derives from it and gives `run`.
+    """
+
+    run: Callable[..., Any]
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
+
+    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
+        """Translate and compile for these arguments without running."""
+        return self.run(*args, grid=grid, warmup=True, **kwargs)
 
 
 for _kind in (JITFunction, Autotuner, Heuristics):

@@ -81,7 +81,7 @@ def test_our_own_clock_tells_slow_from_fast():
     x, o = xo()
     kernel[grid](x, o, 200)
     assert kernel.best_config.kwargs == {"BLOCK": 64}
-    timings = {c.kwargs["BLOCK"]: t for c, t in kernel.configs_timings.items()}
+    timings = {c.kwargs["BLOCK"]: t[0] for c, t in kernel.configs_timings.items()}
     assert timings[32] > 0.05 > timings[64] and timings[128] > 0.05
 
 
@@ -373,3 +373,52 @@ def test_perf_report_prints_and_returns_a_table(capsys, tmp_path):
     ]
     assert (tmp_path / "times.csv").read_text().splitlines()[0] == "n,ours,theirs"
     assert mark.run() is None
+
+
+def test_a_librarys_own_tuner_derives_from_ours():
+    class Tuner(triton.runtime.Autotuner):
+        """Chooses the last configuration that runs, and keeps what it measured."""
+
+        def __init__(self, fn, arg_names, configs, key, reset_to_zero, restore_value, **kwargs):
+            super().__init__(fn, arg_names, configs, key, reset_to_zero, restore_value, **kwargs)
+            self.seen = {}
+
+        def run(self, *args, **kwargs):
+            self.nargs = dict(zip(self.arg_names, args))
+            for config in self.prune_configs(kwargs):
+                self.seen[config.kwargs["BLOCK"]] = tuple(self._bench(*args, config=config, **kwargs))
+            self.best_config = self.configs[-1]
+            return self.fn.run(*args, **kwargs, **self.best_config.all_kwargs())
+
+    kernel = triton.jit(accumulate)
+    tuner = Tuner(kernel, kernel.arg_names, CONFIGS, ["n"], ["o"], None, pre_hook=None, cache_results=True)
+    x, o = xo()
+    tuner[grid](x, o, 200)
+    torch.testing.assert_close(o, x + 5)
+    assert set(tuner.seen) == {c.kwargs["BLOCK"] for c in CONFIGS}
+    assert all(len(t) == 3 and t[0] > 0 for t in tuner.seen.values())
+    assert not tuner.user_defined_pre_hook and tuner.reset_to_zero == ["o"]
+
+
+def test_a_choice_may_be_put_in_the_cache():
+    kernel = tuned()
+    x, o = xo()
+    kernel.cache[(200, str(x.dtype), str(o.dtype))] = CONFIGS[1]
+    kernel[grid](x, o, 200)
+    assert kernel.best_config is CONFIGS[1] and not kernel.configs_timings
+
+
+def test_a_librarys_own_wrapper_derives_from_kernel_interface():
+    class Entry(triton.KernelInterface):
+        def __init__(self, fn):
+            self.fn, self.grids = fn, []
+
+        def run(self, *args, **kwargs):
+            self.grids.append(kwargs["grid"])
+            return self.fn.run(*args, **kwargs)
+
+    entry = Entry(triton.jit(accumulate))
+    x, o = xo()
+    entry[(4,)](x, o, 200, BLOCK=64)
+    torch.testing.assert_close(o, x + 5)
+    assert entry.grids == [(4,)]
