@@ -18,6 +18,8 @@ from bridge.diagnostics import Diagnostic, Where, error
 from frontend_triton_compat.arguments import Call, Signature, grid_of, launch_line
 from frontend_triton_compat.compiled import Compiled
 from frontend_triton_compat.parse.executed import remember
+from frontend_triton_compat.parse.source import place_of
+from frontend_triton_compat.reflection import Reflection
 from frontend_triton_compat.specialise import SURPRISES, Specialisations, defect
 
 #: Called with (kernel, grid, bound arguments) before every launch; see `record`.
@@ -45,12 +47,15 @@ class Launcher:
         return self.kernel.check(*args, grid=self.grid, target=target, **kwargs)
 
 
-class JITFunction:
+class JITFunction(Reflection):
     """A Triton kernel: launched with ``kernel[grid](...)``, or called from another kernel.
 
     Attributes:
         fn: the Python function.
         arg_names: its parameters.
+        pre_run_hooks: called with the arguments before every launch.
+
+    The others are those of `Reflection`.
     """
 
     def __init__(self, fn: Callable[..., Any], **options: Any):
@@ -59,13 +64,14 @@ class JITFunction:
         self.pre_run_hooks: list[Callable[..., Any]] = []
         self._last_grid: Any = None
         functools.update_wrapper(self, fn)
+        self._reflect(options)
         if isinstance(fn, types.FunctionType):
             remember(fn)
 
     @functools.cached_property
     def where(self) -> Where | None:
-        """The ``def`` line (the decorator's, as Python counts)."""
-        return Where.of_function(self.fn)
+        """The ``def`` line."""
+        return place_of(self.__translated__)
 
     @functools.cached_property
     def _signature(self) -> Signature:
@@ -73,7 +79,12 @@ class JITFunction:
 
     @functools.cached_property
     def _specialised(self) -> Specialisations:
-        return Specialisations(self.fn, self.where)
+        return Specialisations(self.__translated__, self.where)
+
+    def forget(self) -> None:
+        """Drop what was compiled: the next launch translates anew."""
+        for name in ("where", "_signature", "_specialised"):
+            self.__dict__.pop(name, None)
 
     @property
     def cache(self) -> dict[Any, Compiled | str]:

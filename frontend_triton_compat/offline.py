@@ -96,7 +96,9 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     aliases = aliases_of(call)
     params = {p.name: p for p in call.params}
     if family.kind == "cpu":
-        return plan_for(lambda: parse(kernel.fn, params, sizes), memories, aliases, cpu.emit, chunked=True)[1]
+        return plan_for(lambda: parse(kernel.__translated__, params, sizes), memories, aliases, cpu.emit, chunked=True)[
+            1
+        ]
     if family.kind != "tpu":
         raise error(
             "not-translated",
@@ -115,7 +117,7 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         )
 
     def build() -> Kernel:
-        return widen_fp16(parse(kernel.fn, params, sizes))
+        return widen_fp16(parse(kernel.__translated__, params, sizes))
 
     chip = family.chip or "v5e"
     plan, module = plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip))

@@ -30,7 +30,7 @@ def jit_target(value: Any) -> types.FunctionType | None:
     """The Python function behind a jit object (anything with a chain of ``.fn``), or None."""
     seen = value
     while not isinstance(seen, (types.FunctionType, type, types.ModuleType)) and hasattr(seen, "fn"):
-        seen = seen.fn
+        seen = getattr(seen, "__translated__", None) or seen.fn
         if isinstance(seen, types.FunctionType):
             return seen
     return None

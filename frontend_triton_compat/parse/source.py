@@ -9,13 +9,15 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import re
 import textwrap
 import types
+import weakref
 from dataclasses import dataclass
 from functools import lru_cache
 
 from bridge.diagnostics import Where, error
-from frontend_triton_compat.parse.executed import executed_file
+from frontend_triton_compat.parse.executed import file_of, is_replaced, lines_of
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,47 @@ def _column(text: str, offset: int) -> int:
     return len(text.encode()[:offset].decode(errors="ignore"))
 
 
+@dataclass(frozen=True)
+class _Functions:
+    """The functions of a text: by name and first line, decorators included; lambdas by line."""
+
+    named: dict[tuple[str, int], ast.FunctionDef]
+    lambdas: dict[int, list[ast.Lambda]]
+
+
 @lru_cache(maxsize=64)
-def _module(text: str) -> ast.Module | None:
+def _functions(text: str) -> _Functions | None:
     try:
-        return ast.parse(text)
+        tree = ast.parse(text)
     except SyntaxError:
         return None
+    named: dict[tuple[str, int], ast.FunctionDef] = {}
+    lambdas: dict[int, list[ast.Lambda]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            named.setdefault((node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)])), node)
+        elif isinstance(node, ast.Lambda):
+            lambdas.setdefault(node.lineno, []).append(node)
+    return _Functions(named, lambdas)
+
+
+#: functions whose text was looked at
+_read: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
+
+
+def was_read(fn: types.FunctionType) -> bool:
+    """Whether `read_function` was asked for this function."""
+    return fn in _read
+
+
+def text_of(fn: types.FunctionType) -> tuple[list[str], int]:
+    """The lines from the function's first one on, decorators included, and its number; no lines and 0 for no text."""
+    lines = lines_of(fn)
+    if not lines:
+        return [], 0
+    place = place_of(fn)
+    first = place.line if is_replaced(fn) and place else fn.__code__.co_firstlineno
+    return lines[first - 1 :], first
 
 
 def read_function(fn: types.FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, Source]:
@@ -71,33 +108,57 @@ def read_function(fn: types.FunctionType) -> tuple[ast.FunctionDef | ast.Lambda,
     Raises:
         Diagnostic: the text is not available (``no-source``).
     """
-    code = fn.__code__
-    text = "".join(linecache.getlines(code.co_filename, fn.__globals__))
-    tree = _module(text) if text else None
-    if tree is not None:
-        found = _find(tree, code)
+    _read.add(fn)
+    file = file_of(fn)
+    text = "".join(lines_of(fn))
+    if is_replaced(fn):
+        return _replacing(fn, text), Source(file, fn.__name__)
+    functions = _functions(text) if text else None
+    if functions is not None:
+        found = _find(functions, fn.__code__)
         if found is not None:
-            return found, Source(code.co_filename, fn.__name__)
-    executed = None if text else executed_file(fn)
-    if executed is not None:
-        tree = _module("".join(linecache.getlines(executed)))
-        found = _find(tree, code) if tree is not None else None
-        if found is not None:
-            return found, Source(executed, fn.__name__)
+            return found, Source(file, fn.__name__)
     return _from_inspect(fn)
 
 
-def _find(tree: ast.Module, code: types.CodeType) -> ast.FunctionDef | ast.Lambda | None:
-    lambdas = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if first == code.co_firstlineno:
-                return node
-        elif isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
-            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
-            if names == list(code.co_varnames[: code.co_argcount]):
-                lambdas.append(node)
+def place_of(fn: object) -> Where | None:
+    """The ``def`` line of a function in the text that is translated; a lambda's line; None for anything else."""
+    if not isinstance(fn, types.FunctionType):
+        return Where.of_function(fn)
+    code, lines = fn.__code__, lines_of(fn)
+    first = 1 if is_replaced(fn) else code.co_firstlineno
+    head = re.compile(rf"\s*def\s+{re.escape(code.co_name)}\b")
+    line = next((i for i in range(first, len(lines) + 1) if head.match(lines[i - 1])), code.co_firstlineno)
+    return Where(file_of(fn), line, function=code.co_name)
+
+
+def _replacing(fn: types.FunctionType, text: str) -> ast.FunctionDef:
+    """The function that a replaced text defines: its only statement."""
+    line, column, why = place_of(fn).line, 0, "it is not one `def` statement"  # type: ignore[union-attr]
+    try:
+        body = ast.parse(text).body
+        if len(body) == 1 and isinstance(body[0], ast.FunctionDef):
+            return body[0]
+    except SyntaxError as problem:
+        line, column, why = problem.lineno or line, problem.offset or 0, f"{type(problem).__name__}: {problem.msg}"
+    raise error(
+        "no-source",
+        f"the text that {fn.__qualname__} was given in place of its own can't be read",
+        where=Where(file_of(fn), line, column, function=fn.__name__),
+        why=why,
+        do="give it the whole function, without decorators: kernel._unsafe_update_src(kernel.src.replace(...))",
+    )
+
+
+def _find(functions: _Functions, code: types.CodeType) -> ast.FunctionDef | ast.Lambda | None:
+    if code.co_name != "<lambda>":
+        return functions.named.get((code.co_name, code.co_firstlineno))
+    wanted = list(code.co_varnames[: code.co_argcount])
+    lambdas = [
+        node
+        for node in functions.lambdas.get(code.co_firstlineno, [])
+        if [a.arg for a in (*node.args.posonlyargs, *node.args.args)] == wanted
+    ]
     return lambdas[0] if len(lambdas) == 1 else None
 
 
