@@ -6,6 +6,7 @@ result is the same operation on the operands' fills.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from bridge.diagnostics import error
@@ -56,6 +57,8 @@ class Elementwise(Base):
             raise error("internal-error", f"op {fn!r} has no row in the op table", where=line_of(op))
         kind = element.kind if isinstance(element, dtype) else "int"
         code = self.row_code(row, kind, op)
+        if self.target in row.spread and _is_spread(operands):
+            code = self.with_helpers(row.spread[self.target])
         if fn == "where" and operands[0].literal is True and operands[0].dims == ():
             chosen = operands[1]
             return Expr(chosen.code, chosen.dims, chosen.literal, self._fills("where", operands, element, result))
@@ -123,6 +126,14 @@ class Elementwise(Base):
             inner.code if inner.literal is None else literal(inner.literal, op.operands[0].type.element.numpy_name).code
         )
         return Expr(f"lax.bitcast_convert_type({code}, jnp.{op.result.type.element.numpy_name})", inner.dims)
+
+
+def _is_spread(operands: list[Expr]) -> bool:
+    """Whether the last operand has fewer dimensions than the result, or is a constant that is no power of two."""
+    last = operands[-1]
+    if last.literal is not None:
+        return abs(math.frexp(last.literal)[0]) != 0.5 and any(e.literal is None for e in operands)
+    return last.dims != union(operands)
 
 
 def _wide(expr: Expr) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from frontend_triton_compat.language.table import Row, register
+from frontend_triton_compat.language.table import HELPERS, Row, register
 
 
 def _c_div(a: Any, b: Any) -> Any:
@@ -50,12 +50,38 @@ _UMULHI = (
     "({0}, {1}, {0}.dtype.itemsize * 4)"
 )
 
+# XLA's simplifier divides by a constant or by a broadcast value by multiplying with the reciprocal, an ulp off in a
+# quarter of the elements. It can't see that a counter's sign bit is 0, so a divisor that is combined with the counters
+# of all dimensions it is spread along is left alone.
+_DIVIDE = """
+def divide(a, b):
+    \"\"\"The quotient, correctly rounded where one divisor serves many dividends.\"\"\"
+    b = jnp.asarray(b, a.dtype)
+    shape = jnp.broadcast_shapes(a.shape, b.shape)
+    own = (1,) * (len(shape) - b.ndim) + b.shape
+    spread = [i for i, n in enumerate(shape) if n > own[i]]
+    bits, last = jnp.dtype(f"int{b.dtype.itemsize * 8}"), b.dtype.itemsize * 8 - 1
+    if spread:
+        count = sum(lax.broadcasted_iota(bits, shape, i) for i in spread)
+    else:
+        count = lax.iota(bits, 2)[0]
+    return a / lax.bitcast_convert_type(lax.bitcast_convert_type(b, bits) ^ (count >> last), b.dtype)
+"""
+HELPERS["divide"] = {"cpu": _DIVIDE}
+
 
 register(
     Row("add", "binary", "{0} + {1}", doc="sum; integers wrap"),
     Row("sub", "binary", "{0} - {1}", doc="difference; integers wrap"),
     Row("mul", "binary", "{0} * {1}", doc="product; integers wrap"),
-    Row("truediv", "binary", "{0} / {1}", accepts="float", doc="quotient of floats"),
+    Row(
+        "truediv",
+        "binary",
+        "{0} / {1}",
+        accepts="float",
+        spread={"cpu": "divide({0}, {1})"},
+        doc="quotient of floats, correctly rounded",
+    ),
     Row("idiv", "binary", "lax.div({0}, {1})", accepts="int", reference=_c_div, doc="quotient rounded towards zero"),
     Row(
         "imod", "binary", "lax.rem({0}, {1})", accepts="int", reference=_c_mod, doc="remainder with the dividend's sign"

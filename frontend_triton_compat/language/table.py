@@ -34,6 +34,8 @@ class Row:
         targets: per target family, an expression that replaces `code`, or ``!slug`` for the diagnostic that says
             why the target refuses it; absent means that `code` works there. A key like ``tpu:float`` is for
             operands of one kind.
+        spread: per target family, an expression that replaces `code` where the last operand is a constant or has
+            fewer dimensions than the result.
         domain: sample domain of the property test, e.g. ``(-5.0, 5.0)``.
         doc: one line for the docs.
     """
@@ -47,6 +49,7 @@ class Row:
     identity: str | None = None
     code_by_kind: dict[str, str] = field(default_factory=dict)
     targets: dict[str, str] = field(default_factory=dict)
+    spread: dict[str, str] = field(default_factory=dict)
     domain: tuple[float, float] = (-4.0, 4.0)
     doc: str = ""
 
