@@ -26,23 +26,23 @@ class Draw:
     """Random inputs, the same in every run."""
 
     def __init__(self, seed: int):
-        self._generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed)
 
     def normal(self, *shape: int, scale: float = 1.0) -> torch.Tensor:
         """Normally distributed float32."""
-        return torch.randn(shape, generator=self._generator) * scale
+        return torch.randn(shape, generator=self.generator) * scale
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
         """Evenly distributed float32."""
-        return torch.rand(shape, generator=self._generator) * (high - low) + low
+        return torch.rand(shape, generator=self.generator) * (high - low) + low
 
     def integers(self, high: int, *shape: int, low: int = 0) -> torch.Tensor:
         """int64 from ``low`` to ``high - 1``."""
-        return torch.randint(low, high, shape, generator=self._generator)
+        return torch.randint(low, high, shape, generator=self.generator)
 
     def bools(self, *shape: int, share: float = 0.5) -> torch.Tensor:
         """True in a `share` of the elements."""
-        return torch.rand(shape, generator=self._generator) < share
+        return torch.rand(shape, generator=self.generator) < share
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Row:
         grad: whether there is a backward pass.
         large: inputs at the size that the operator meets in use, for the timing; None: not timed.
         unsupported: why the operator cannot run on a CPU at all; such a row is not run.
+        note: what the table says beside it.
     """
 
     operator: str
@@ -78,6 +79,7 @@ class Row:
     grad: bool = True
     large: Callable[[Draw], tuple[Any, ...]] | None = None
     unsupported: str = ""
+    note: str = ""
 
     @property
     def name(self) -> str:
@@ -103,6 +105,7 @@ class Result:
     why: str = ""
     errors: tuple[float, float] = (0.0, 0.0)
     seconds: float = 0.0
+    note: str = ""
 
 
 def prepared(row: Row, dtype: str, inputs: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
@@ -161,7 +164,7 @@ def largest(got: Any, want: Any) -> float:
 def run_row(row: Row, dtype: str) -> Result:
     """Run one row in one dtype, forward and backward."""
     start = time.perf_counter()
-    result = Result(row.name, row.operator, dtype)
+    result = Result(row.name, row.operator, dtype, note=row.note)
     limit = {**TOLERANCE, **row.tolerance}[dtype]
     draw = Draw(zlib.crc32(row.name.encode()))
     stage = "forward"
@@ -221,7 +224,7 @@ def markdown(results: Iterable[Result]) -> str:
     for r in results:
         by_row.setdefault(r.row, []).append(r)
     for name, group in by_row.items():
-        remarks = dict.fromkeys(_first_line(r.why) for r in group if r.why)
+        remarks = dict.fromkeys(_first_line(t) for r in group for t in (r.note, r.why) if t)
         cells = [_outcome([(r.dtype, getattr(r, part)) for r in group]) for part in ("forward", "backward")]
         lines.append("| " + " | ".join([name, *cells, "; ".join(remarks)]) + " |")
     return "\n".join(lines)
