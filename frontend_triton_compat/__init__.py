@@ -8,8 +8,9 @@ on a target stops with a `bridge.diagnostics.TranslationError`.
 import importlib
 from typing import Any
 
-from frontend_triton_compat import language
+from frontend_triton_compat import language, modules
 from frontend_triton_compat.autotune import Autotuner, Config, Heuristics, autotune, heuristics
+from frontend_triton_compat.language.aggregate import aggregate
 from frontend_triton_compat.language.constexpr import constexpr_function
 from frontend_triton_compat.launch import JITFunction, jit
 from frontend_triton_compat.retarget import retarget
@@ -38,26 +39,15 @@ def next_power_of_2(n: int) -> int:
     return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
-#: Submodules of triton that live under another name here, for tools that redirect ``import triton`` themselves.
-__triton_shim__ = {
-    "triton.language.core": "frontend_triton_compat.language",
-    "triton.language.standard": "frontend_triton_compat.language",
-    "triton.runtime.autotuner": "frontend_triton_compat.runtime",
-    "triton.runtime.driver": "frontend_triton_compat.runtime",
-    "triton.runtime.errors": "frontend_triton_compat.runtime",
-    "triton.errors": "frontend_triton_compat.runtime",
-    "triton.compiler.errors": "frontend_triton_compat.runtime",
-    "triton.tools.tensor_descriptor": "frontend_triton_compat.runtime",
-}
-
-
 def __getattr__(name: str) -> Any:
-    if name in ("testing", "knobs", "shim"):  # not needed to launch a kernel
+    if name in ("testing", "knobs", "profiler", "shim"):  # not needed to launch a kernel
         return importlib.import_module(f"{__name__}.{name}")
     from frontend_triton_compat.absent import lookup_in
 
     return lookup_in("triton", name)
 
+
+modules.register()
 
 __all__ = [
     "Autotuner",
@@ -70,6 +60,7 @@ __all__ = [
     "OutOfResources",
     "TensorWrapper",
     "TritonError",
+    "aggregate",
     "autotune",
     "cdiv",
     "constexpr_function",

@@ -27,7 +27,7 @@ _REASONS: dict[str, tuple[str, str]] = {
         "pallas_core.targets() lists them",
     ),
     "triton._C": ("it is the compiled part of the genuine package", "use the Python-level names of triton"),
-    "triton.profiler": ("it reads a GPU's counters", "profile with jax.profiler or torch.profiler"),
+    "triton.profiler": ("it works on a GPU's counters", "profile with jax.profiler or torch.profiler"),
     "triton.experimental": (
         "Gluon describes a GPU's threads and layouts, which have no meaning on a CPU or TPU",
         "write the kernel with triton.language",
@@ -60,8 +60,8 @@ NAMES: dict[str, frozenset[str]] = {
         "CudaDriver CudaUtils HIPBackend HIPOptions HIPDriver",
         "triton.tools": "extract MXFP4Tensor MXScaleTensor create_ragged_descriptor load_ragged store_ragged "
         "atomic_add_ragged to_ragged_indices",
-        "triton.profiler": "start activate deactivate finalize scope cpu_timed_scope profile enter_scope exit_scope "
-        "enter_state exit_state state metadata mode hook data viewer context DEFAULT_PROFILE_NAME",
+        "triton.profiler": "metadata mode hook data context specs parse print_tree get_min_time_flops "
+        "get_min_time_bytes apply_diff_profile read format_frames filter_frames show_metrics record",
         "triton.experimental": "gluon jit language ir",
         "triton._C": "libtriton ir passes nvidia amd llvm interpreter gluon_ir proton getenv getenv_bool "
         "get_cache_invalidating_env_vars",
@@ -108,15 +108,20 @@ class Absent(metaclass=_Refusing):
     __triton_name__ = "triton"
 
 
+def names_in(module: str) -> frozenset[str]:
+    """The names of a genuine module that have no meaning here."""
+    family = module
+    while family not in NAMES and "." in family:
+        family = family.rpartition(".")[0]
+    return NAMES.get(family, frozenset())
+
+
 def lookup_in(module: str, name: str) -> type[Absent]:
     """The stand-in for a name of a genuine module.
 
     Raises:
         AttributeError: the genuine module has no such name either.
     """
-    family = module
-    while family not in NAMES and "." in family:
-        family = family.rpartition(".")[0]
-    if name in NAMES.get(family, ()):
+    if name in names_in(module):
         return _Refusing(name, (Absent,), {"__triton_name__": f"{module}.{name}", "__module__": __name__})
     raise AttributeError(f"module {module!r} has no attribute {name!r}")

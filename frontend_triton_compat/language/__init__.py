@@ -8,7 +8,6 @@ about why they are not. Outside a kernel a call is a diagnostic.
 from __future__ import annotations
 
 import builtins
-import sys
 from typing import Any
 
 from frontend_triton_compat.language import extra, math, random, target_info
@@ -16,6 +15,8 @@ from frontend_triton_compat.language import methods as _methods
 from frontend_triton_compat.language import rows_arith as _rows_arith
 from frontend_triton_compat.language import rows_math as _rows_math
 from frontend_triton_compat.language import rows_tile as _rows_tile
+from frontend_triton_compat.language.aggregate import aggregate as _aggregate
+from frontend_triton_compat.language.aggregate import tensor_descriptor_type, tuple_type
 from frontend_triton_compat.language.block_pointer import tensor_descriptor
 from frontend_triton_compat.language.constexpr import const, constexpr, constexpr_function
 from frontend_triton_compat.language.control import (
@@ -24,6 +25,7 @@ from frontend_triton_compat.language.control import (
     debug_barrier,
     device_assert,
     device_print,
+    expect_zero,
     max_constancy,
     max_contiguous,
     multiple_of,
@@ -183,6 +185,5 @@ def str_to_ty(name: str, c: Any = None) -> Any:
 
 for _name in _UNSUPPORTED:
     globals().setdefault(_name, _unsupported(_name))
-core = standard = sys.modules[__name__]  # where the genuine package keeps its functions; kernels write tl.core.x
 tanh = math.tanh
 libdevice = extra.libdevice

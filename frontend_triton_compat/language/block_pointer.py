@@ -171,3 +171,12 @@ class tensor_descriptor:
         """Write the block at `offsets`; elements outside of the tensor are dropped."""
         every = tuple(range(len(unwrap(self.block_shape))))
         self._store(self._block(offsets), value, boundary_check=every)
+
+    def scatter(self, value: Any, *offsets: Any) -> None:
+        """Rows written to places that a tile names: a diagnostic."""
+        raise fail(
+            "not-translated",
+            "scatter of a tensor descriptor has no translation",
+            why="a descriptor moves whole blocks here",
+            do="store through pointers: tl.store(ptr + rows[:, None] * stride + columns[None, :], value)",
+        )

@@ -86,6 +86,11 @@ def max_constancy(input: Any, values: Any) -> Any:
     return _same(input, values)
 
 
+def expect_zero(x: Any, mask: Any) -> Any:
+    """Hint: `x` is zero where `mask` holds. Changes nothing."""
+    return _same(x, mask)
+
+
 def assume(cond: Any) -> None:
     """Hint: `cond` holds. Changes nothing."""
 
