@@ -68,8 +68,8 @@ class Demand:
 class Walker:
     """Computes a `Demand` by a worklist from the kernel's effects."""
 
-    def __init__(self, kernel: Kernel, dims: Dims, affine: Affine):
-        self.dims, self.affine = dims, affine
+    def __init__(self, kernel: Kernel, dims: Dims, affine: Affine, ordered: bool = False):
+        self.dims, self.affine, self.ordered = dims, affine, ordered
         self.out = Demand()
         self.conditions: dict[Op, tuple[Conjunct, ...]] = {}
         self.path: dict[Op, tuple[Op, ...]] = {}
@@ -82,6 +82,10 @@ class Walker:
         for op in self.order:
             if op.kind in ("store", "atomic", "assert_", "print_"):
                 self._effect(op)
+                if ordered:  # no condition stands for the loops around it: they run as often as they should
+                    for loop in self.path[op]:
+                        if loop.kind in ("for", "while"):
+                            self._need_loop(loop)
         self.drain()
 
     def _collect(self, block: Block, conditions: tuple[Conjunct, ...], path: tuple[Op, ...]) -> None:
@@ -100,7 +104,7 @@ class Walker:
                 for region in op.regions:
                     for i, arg in enumerate(region.args):
                         self.carried[arg] = (op, i)
-                    running = (Conjunct(loop=op),) if region is op.regions[1] else ()
+                    running = (Conjunct(loop=op),) if region is op.regions[1] and not self.ordered else ()
                     self._collect(region, conditions + running, (*path, op))
             elif op.kind == "if":
                 then, other = op.regions
@@ -110,7 +114,7 @@ class Walker:
                 self._collect(other, conditions + no, (*path, op))
 
     def _loop_condition(self, loop: Loop) -> tuple[Conjunct, ...]:
-        if loop.uniform:
+        if loop.uniform or self.ordered:  # one program runs its loops exactly as often as it should
             return ()
         if loop.step is not None:
             counter = self.affine.form(loop.op.regions[0].args[0])
@@ -204,8 +208,9 @@ class Walker:
     def _effect(self, op: Op) -> None:
         conditions = list(self.conditions[op])
         if op.kind in ("store", "atomic"):
-            self._access(op, mask=op.operands[2] if op.kind == "store" and op["has_mask"] else None)
-            self.need(op.operands[1])
+            self._access(op, mask=op.operands[-1] if op["has_mask"] else None)
+            for value in op.operands[1 : len(op.operands) - op["has_mask"]]:
+                self.need(value)
         else:
             self.need_mask(conditions)
             for operand in op.operands:
@@ -288,7 +293,7 @@ class Walker:
             if loop.trips is None or not loop.uniform:
                 for bound in op.operands[:3]:
                     self.need(bound)
-            if loop.trips is None:
+            if loop.trips is None or (self.ordered and not loop.uniform):
                 self.need_mask(self.conditions[op])
         else:
             self.need(op.regions[0].yields[0])

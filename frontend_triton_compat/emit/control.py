@@ -117,7 +117,8 @@ class Control(Tiles):
         body = op.regions[0]
         data = self.carried(op, body.args[1:], op.operands[3:], body)
         counter = self.fresh(loop.var.name)
-        if loop.trips is not None:
+        ordered = self.plan.ordered  # one program at a time: it runs the loop as often as it should
+        if loop.trips is not None and (loop.uniform or not ordered):
             trips: Expr = literal(int(loop.trips.max()))
         else:
             trips = self._dynamic_trips(op)
@@ -134,7 +135,7 @@ class Control(Tiles):
                     at = f"{counter}.astype(jnp.{name}) * {tight(align(bounds[2], dims))}"
                     text = f"{tight(align(bounds[0], dims))} + {at}"
                     self.env[index] = self.assign(index.name or "i", Expr(text, dims), op)
-            if bounds is not None:
+            if bounds is not None and not ordered:
                 self.active[op] = self._still_running(op, counter, bounds)
 
         self._loop(op, f"lax.fori_loop(0, {trips.code}, {{step}}, {{init}})", [counter], data, body, op.results, enter)
@@ -190,6 +191,9 @@ class Control(Tiles):
         """A `while`: runs until every program is done; programs that are done keep their values."""
         cond, body = op.regions
         data = self.carried(op, body.args, op.operands, body)
+        if self.plan.ordered:
+            self._ordered_while(op, data)
+            return
         if not data:
             raise error("not-translated", "a while loop whose condition never changes", where=op.where)
 
@@ -210,6 +214,27 @@ class Control(Tiles):
 
         self._loop(op, "lax.while_loop({test}, {step}, {init})", [], data, body, op.results, enter, test)
 
+    def _ordered_while(self, op: Op, data: list[tuple[int, Value, Value]]) -> None:
+        """A `while` of one program: its condition may change memory, so it is evaluated exactly once a turn."""
+        cond, body = op.regions
+
+        def test(values: Sequence[Value]) -> Expr:
+            for value, twin in zip(values, cond.args):
+                if value in self.env or value.producer is not None:
+                    self.env[twin] = self.value(value)
+            self.block(cond)
+            running = self.value(cond.yields[0])
+            return Expr(f"jnp.asarray({self._plain(running).code}, bool)")
+
+        first = test(op.operands)
+        gets_here = self.mask(self.plan.walker.conditions[op])
+        if gets_here is not None and gets_here.code != "True":
+            first = Expr(f"{first.operand} & {tight(self._plain(gets_here).code)}")
+        first = self.assign("running", first, op)
+        call = "lax.while_loop(lambda carry: carry[-1], {step}, {init})"
+        again = (first.code, lambda: test(body.yields).code)
+        self._loop(op, call, [], data, body, op.results, lambda: None, again=again)
+
     def _loop(
         self,
         op: Op,
@@ -220,8 +245,21 @@ class Control(Tiles):
         results: Sequence[Value],
         enter: Callable[[], None],
         test: Callable[[], Expr] | None = None,
+        again: tuple[str, Callable[[], str]] | None = None,
     ) -> None:
-        """Write a loop as a nested function; the carry's dimensions are found by writing the body twice."""
+        """Write a loop as a nested function; the carry's dimensions are found by writing the body twice.
+
+        Args:
+            op: the loop.
+            call: what runs it, with ``{step}``, ``{init}`` and perhaps ``{test}`` in it.
+            leading: arguments of the step before the carry.
+            data: the carried values.
+            body: the region that is repeated.
+            results: the loop's results.
+            enter: writes what comes first in every turn.
+            test: writes the condition, as a function of its own.
+            again: a last carried value: its start, and what writes it at the end of every turn.
+        """
         inits = {arg: self.value(init) for _, arg, init in data}
         dims = {arg: inits[arg].dims for _, arg, _ in data}
         step = self.fresh(f"{(body.args[0].name if body.args else '') or 'while'}_step")
@@ -229,7 +267,7 @@ class Control(Tiles):
             saved = self._snapshot()
             self.put(f"def {step}({', '.join([*leading, 'carry'])}):", op)
             self.indent += 1
-            names = self._unpack(data, dims)
+            names = self._unpack(data, dims, again is not None)
             enter()
             self.block(body)
             finals: list[Expr] = []
@@ -244,7 +282,7 @@ class Control(Tiles):
             self._restore(saved)
             dims = wanted
         texts = [self._shaped(final, dims[arg], arg) for (_, arg, _), final in zip(data, finals)]
-        self.put(f"return {tuple_of(texts)}")
+        self.put(f"return {tuple_of([*texts, *([again[1]()] if again else [])])}")
         self.indent -= 1
         self._leave(op, body)
         if test is not None:
@@ -256,19 +294,20 @@ class Control(Tiles):
             self.indent -= 1
             self._leave(op, op.regions[0])
             call = call.replace("{test}", more)
-        start = tuple_of([self._shaped(inits[arg], dims[arg], arg) for _, arg, _ in data])
+        starts = [self._shaped(inits[arg], dims[arg], arg) for _, arg, _ in data]
+        start = tuple_of([*starts, *([again[0]] if again else [])])
         call = call.replace("{step}", step).replace("{init}", start)
         outs = [self.fresh(results[i].name or arg.name or "carried") for i, arg, _ in data]
-        self.put(f"{tuple_of(outs)} = {call}" if outs else call, op)
+        self.put(f"{tuple_of([*outs, *(['_'] if again else [])])} = {call}" if outs else call, op)
         for name, (i, arg, _) in zip(outs, data):
             self.env[results[i]] = Expr(name, dims[arg])
 
     def _unpack(
-        self, data: list[tuple[int, Value, Value]], dims: dict[Value, tuple[Var | None, ...]]
+        self, data: list[tuple[int, Value, Value]], dims: dict[Value, tuple[Var | None, ...]], more: bool = False
     ) -> dict[Value, str]:
         names = {arg: self.fresh(arg.name or "carried") for _, arg, _ in data}
         if names:
-            self.put(f"{tuple_of(list(names.values()))} = carry")
+            self.put(f"{tuple_of([*names.values(), *(['_'] if more else [])])} = carry")
         for arg, name in names.items():
             self.env[arg] = Expr(name, dims[arg])
         return names

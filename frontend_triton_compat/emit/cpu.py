@@ -12,13 +12,12 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from bridge.diagnostics import Diagnostic
 from frontend_triton_compat.access import Slice, View, Window
 from frontend_triton_compat.demand import Access
-from frontend_triton_compat.emit.expr import Expr, align, shape_of, union
+from frontend_triton_compat.emit import atomics
+from frontend_triton_compat.emit.expr import Expr, align, shape_of, tight, union
 from frontend_triton_compat.emit.module import Module, Operand, Result
 from frontend_triton_compat.emit.program import Emitter
-from frontend_triton_compat.emit.refusals import atomic_refused
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
@@ -46,6 +45,9 @@ class CpuEmitter(Emitter):
         """The ref that a read goes through: the result's once something may have been stored."""
         param = access.param
         if param in self.plan.written:
+            if self.plan.ordered:  # the programs before this one may have stored
+                self.read_params[param] = None
+                return f"{param}_out"
             stored_inside = any(
                 other.param == param and other.op.kind != "load" and set(other.path) & set(access.path)
                 for other in self.plan.accesses.values()
@@ -56,9 +58,9 @@ class CpuEmitter(Emitter):
         self.read_params[param] = None
         return f"{param}_ref"
 
-    def refuse(self, op: Op) -> Diagnostic:
-        """Atomics: all programs run as one, so there is no order in which they could update memory."""
-        return atomic_refused(op, "cpu") if op.kind == "atomic" else super().refuse(op)
+    def atomic(self, op: Op) -> None:
+        """An atomic operation: see `atomics`."""
+        atomics.atomic(self, op)
 
     def arg_(self, op: Op) -> Expr:
         """A float argument: the only element of its ref."""
@@ -70,13 +72,13 @@ class CpuEmitter(Emitter):
     def _serial(self, var: Var) -> bool:
         return var in self.counters
 
-    def _slice_index(self, piece: Slice, size: int) -> _DimIndex | None:
+    def _slice_index(self, piece: Slice, size: int) -> DimIndex | None:
         """How one dimension of a window is written; None when only computed indices can say it."""
         moving = {v: s for v, s in piece.steps.items() if not self._serial(v)}
         serial = {v: s for v, s in piece.steps.items() if self._serial(v)}
         start = _plus_terms(piece.start, [(self.counters[v], s) for v, s in serial.items()])
         if not moving:
-            return _DimIndex(start, (), None)
+            return DimIndex(start, (), None)
         order = sorted(moving, key=lambda v: -abs(moving[v]))
         if len(order) == 1:
             (var,) = order
@@ -84,7 +86,7 @@ class CpuEmitter(Emitter):
             if serial and step != 1:
                 return None
             if serial:
-                return _DimIndex(f"pl.ds({start}, {n})", (var,), None)
+                return DimIndex(f"pl.ds({start}, {n})", (var,), None)
             lo = piece.start if step > 0 else piece.start + step * (n - 1)
             last = lo + abs(step) * (n - 1)
             text = (
@@ -92,7 +94,7 @@ class CpuEmitter(Emitter):
                 if (lo, n, abs(step)) == (0, size, 1)
                 else f"{lo or ''}:{last + 1}" + (f":{abs(step)}" if abs(step) != 1 else "")
             )
-            return _DimIndex(text, (var,), None, flip=step < 0)
+            return DimIndex(text, (var,), None, flip=step < 0)
         ratios = []
         for outer, inner in itertools.pairwise(order):
             if moving[inner] <= 0 or moving[outer] % moving[inner] or moving[outer] <= 0:
@@ -106,11 +108,11 @@ class CpuEmitter(Emitter):
         split = (self.extent(order[0]), *ratios)
         n = math.prod(split)
         if serial:
-            return _DimIndex(f"pl.ds({start}, {n})", tuple(order), split)
+            return DimIndex(f"pl.ds({start}, {n})", tuple(order), split)
         text = ":" if (piece.start, n) == (0, size) else f"{piece.start or ''}:{piece.start + n}"
-        return _DimIndex(text, tuple(order), split)
+        return DimIndex(text, tuple(order), split)
 
-    def _indices(self, window: Window, view: View) -> list[_DimIndex] | None:
+    def window_indices(self, window: Window, view: View) -> list[DimIndex] | None:
         out = []
         for i, (piece, size) in enumerate(zip(window.slices, view.widths)):
             if i == 0:
@@ -127,16 +129,16 @@ class CpuEmitter(Emitter):
             return None
         return out
 
-    def _row_index(self, piece: Slice, size: int) -> _DimIndex:
+    def _row_index(self, piece: Slice, size: int) -> DimIndex:
         """Rows picked by run-time numbers: clipped, since masked-off lanes may hold anything."""
         rows = self.form(piece.form(), INT64 if size >= 2**31 else None)
-        return _DimIndex("", tuple(d for d in rows.dims if d is not None), None, rows=rows, size=size)
+        return DimIndex("", tuple(d for d in rows.dims if d is not None), None, rows=rows, size=size)
 
     def read(self, access: Access) -> Expr:
         """A window as a slice of the ref, or a gather of computed elements."""
         ref, view = self._ref(access), self.plan.views[access.param]
         window = self.plan.windows[access.op]
-        indices = self._indices(window, view) if window is not None else None
+        indices = self.window_indices(window, view) if window is not None else None
         if indices is None:
             return self._gather(ref, access, view)
         if indices[0].rows is not None:
@@ -147,9 +149,9 @@ class CpuEmitter(Emitter):
             code = f"{ref}[...][{', '.join(parts)}]"
         else:
             code = f"{ref}[...]" if all(p == ":" for p in parts) else f"{ref}[{', '.join(parts)}]"
-        return self._unfold(code, indices)
+        return self.unfold(code, indices)
 
-    def _unfold(self, code: str, indices: list[_DimIndex]) -> Expr:
+    def unfold(self, code: str, indices: list[DimIndex]) -> Expr:
         kept = [d for d in indices if d.vars]
         if any(d.flip for d in kept):
             code = f"{code}[{', '.join('::-1' if d.flip else ':' for d in kept)}]"
@@ -164,7 +166,7 @@ class CpuEmitter(Emitter):
                 )
         return Expr(code, dims)
 
-    def _read_rows(self, ref: str, indices: list[_DimIndex]) -> Expr:
+    def _read_rows(self, ref: str, indices: list[DimIndex]) -> Expr:
         first = indices[0]
         assert first.rows is not None
         plain = self._plain(first.rows)
@@ -172,9 +174,9 @@ class CpuEmitter(Emitter):
         rest = [d.text for d in indices[1:]]
         inner = f"{ref}[...]" + (f"[{', '.join([':', *rest])}]" if any(r != ":" for r in rest) else "")
         code = f"{inner}[{picked}]"
-        tail = [_DimIndex(":", d.vars, d.split, d.flip) for d in indices[1:]]
-        lead = [_DimIndex(":", (v,), None) for v in plain.vars]
-        return self._unfold(code, [*lead, *tail])
+        tail = [DimIndex(":", d.vars, d.split, d.flip) for d in indices[1:]]
+        lead = [DimIndex(":", (v,), None) for v in plain.vars]
+        return self.unfold(code, [*lead, *tail])
 
     def _offsets(self, access: Access, view: View) -> Expr:
         return self.form(access.form - Form(view.origin), INT64 if view.size >= 2**31 else None)
@@ -189,29 +191,39 @@ class CpuEmitter(Emitter):
         param, view, op = access.param, self.plan.views[access.param], access.op
         element = op.operands[0].type.element.element_ty  # type: ignore[union-attr]
         window = self.plan.windows[op]
-        indices = self._indices(window, view) if window is not None else None
+        indices = self.window_indices(window, view) if window is not None else None
         mask = None if mask is None or mask.code == "True" else mask
         target = tuple(v for d in indices for v in d.vars) if indices else ()
         extra = [v for v in {*value.vars, *(mask.vars if mask else ())} if v not in target]
-        awkward = (
-            indices is None
-            or any(d.rows is not None or d.flip or d.text.count(":") == 2 for d in indices)
-            or any(d.split and tuple(self.extent(v) for v in d.vars) != d.split for d in indices)
-            or extra
-        )
-        if awkward or indices is None:
+        if indices is None or self.awkward(indices) or extra:
             self._scatter(access, value, mask, view)
             return
         if mask is None and self._covers(access, indices, view):
             self.covered.add(param)
-        parts = [d.text for d in indices]
-        place = f"{param}_out[...]" if all(p == ":" for p in parts) else f"{param}_out[{', '.join(parts)}]"
-        sizes = [math.prod(self.extent(v) for v in d.vars) for d in indices if d.vars]
-        merged = len(sizes) != len(target)
         if mask is not None:
-            old = self._unfold(place, indices)
+            old = self.unfold(self.place(param, indices), indices)
             value = self.masked(mask, value, old, element.numpy_name)
             self.read_params[param] = None
+        self.assign_window(access, indices, value)
+
+    def awkward(self, indices: list[DimIndex]) -> bool:
+        """Whether a window can be read as it is, but not assigned to."""
+        return any(d.rows is not None or d.flip or d.text.count(":") == 2 for d in indices) or any(
+            d.split and tuple(self.extent(v) for v in d.vars) != d.split for d in indices
+        )
+
+    def place(self, param: str, indices: list[DimIndex]) -> str:
+        """A window of a result as the left side of an assignment."""
+        parts = [d.text for d in indices]
+        return f"{param}_out[...]" if all(p == ":" for p in parts) else f"{param}_out[{', '.join(parts)}]"
+
+    def assign_window(self, access: Access, indices: list[DimIndex], value: Expr) -> None:
+        """Put a value in a window whose variables are all that it depends on."""
+        op, place = access.op, self.place(access.param, indices)
+        element = op.operands[0].type.element.element_ty  # type: ignore[union-attr]
+        target = tuple(v for d in indices for v in d.vars)
+        sizes = [math.prod(self.extent(v) for v in d.vars) for d in indices if d.vars]
+        merged = len(sizes) != len(target)
         if value.dims == target and value.literal is None:
             code = value.code
         elif value.literal is not None and not value.dims:
@@ -243,19 +255,7 @@ class CpuEmitter(Emitter):
         """Masked-off lanes go past the end, where a dropping scatter ignores them."""
         param = access.param
         self.read_params[param] = None
-        offsets = self._offsets(access, view)
-        lanes = tuple(v for v in self.plan.axes(access.op.operands[0]) if v is not None)
-        everything = [offsets, value, *([mask] if mask is not None else [])]
-        dims = union(everything)
-        dims = (*dims, *(v for v in lanes if v not in dims))
-        named = tuple(d for d in dims if d is not None)
-        inside = f"{offsets.operand} >= 0"
-        if mask is not None:
-            both = union([offsets, mask])
-            inside = f"({align(Expr(inside, offsets.dims), both)}) & {Expr(align(mask, both)).operand}"
-            where = Expr(f"jnp.where({inside}, {align(offsets, both)}, {view.size})", both)
-        else:
-            where = Expr(f"jnp.where({inside}, {offsets.code}, {view.size})", offsets.dims)
+        named, index = self.scatter_index(access, [value], mask)
         if value.literal is None:
             stored = (
                 f"jnp.broadcast_to({align(value, named)}, {shape_of(named, self.extent)})"
@@ -264,11 +264,53 @@ class CpuEmitter(Emitter):
             )
         else:
             stored = value.code
+        self.store_flat(param, f"{self.flat(param)}.at[{index}].set({stored}, mode='drop')", access.op)
+
+    def scatter_index(
+        self, access: Access, values: list[Expr], mask: Expr | None, last: tuple[Var, ...] = ()
+    ) -> tuple[tuple[Var, ...], str]:
+        """Where the elements of an access go in the flat view, masked ones behind its end: dimensions and source.
+
+        Args:
+            access: what is stored to.
+            values: what is stored; its dimensions are among the result's.
+            mask: which elements count.
+            last: dimensions that come last, in this order.
+        """
+        view = self.plan.views[access.param]
+        offsets = self._offsets(access, view)
+        lanes = tuple(v for v in self.plan.axes(access.op.operands[0]) if v is not None)
+        dims = union([offsets, *values, *([mask] if mask is not None else [])])
+        dims = (*dims, *(v for v in lanes if v not in dims))
+        named = tuple(d for d in dims if d is not None and d not in last) + last
+        inside = f"{offsets.operand} >= 0"
+        if mask is not None:
+            both = union([offsets, mask])
+            inside = f"({align(Expr(inside, offsets.dims), both)}) & {Expr(align(mask, both)).operand}"
+            where = Expr(f"jnp.where({inside}, {align(offsets, both)}, {view.size})", both)
+        else:
+            where = Expr(f"jnp.where({inside}, {offsets.code}, {view.size})", offsets.dims)
         index = f"jnp.broadcast_to({align(where, named)}, {shape_of(named, self.extent)})" if named else where.code
-        flat = "" if len(view.shape) == 1 else ".reshape(-1)"
+        return named, index
+
+    def flat(self, param: str) -> str:
+        """A result as a flat array."""
+        view = self.plan.views[param]
+        return f"{param}_out[{_narrowed(view)}]" + ("" if len(view.shape) == 1 else ".reshape(-1)")
+
+    def store_flat(self, param: str, new: str, op: Op) -> None:
+        """Give a result new contents, written as a flat array."""
+        view = self.plan.views[param]
         back = "" if len(view.shape) == 1 else f".reshape({_shape(list(view.shape))})"
-        place = f"{param}_out[{_narrowed(view)}]"
-        self.put(f"{place} = {place}{flat}.at[{index}].set({stored}, mode='drop'){back}", access.op)
+        self.put(f"{param}_out[{_narrowed(view)}] = {new}{back}", op)
+
+    def element_index(self, param: str, at: str) -> str:
+        """One element of a result, counted from the view's start, as an index."""
+        left, out = at, []
+        for stride in self.plan.views[param].strides:
+            out.append(left if stride == 1 else f"{tight(left)} // {stride}")
+            left = f"{at} % {stride}"
+        return ", ".join(out)
 
     # -- the module
 
@@ -279,6 +321,18 @@ class CpuEmitter(Emitter):
         for op in body.ops:  # run-time scalars are read first, in one place
             if op.kind == "arg" and not op.result.type.is_pointer and op.result in plan.demand.live:
                 self.env[op.result] = self.assign(op["name"], self.arg_(op), op)
+        numbers = [v for v in plan.affine.programs if v is not None] if plan.ordered else []
+        if numbers:
+            one = self.fresh("one_program")
+            program = self.fresh("program")
+            self.put(f"def {one}({program}, nothing):  # programs may see each other's writes: one after the other")
+            self.indent += 1
+            left = program
+            for i, var in enumerate(numbers):  # the last axis counts fastest
+                inner = math.prod(v.size or 1 for v in numbers[i + 1 :])
+                self.counters[var] = self.fresh(var.name)
+                self.put(f"{self.counters[var]} = {left}" + (f" // {inner}" if inner > 1 else ""))
+                left = f"{program} % {inner}"
         if plan.chunk is not None:
             counter = self.counters[plan.chunk] = self.fresh(plan.chunk.name)
             step = self.fresh("some_programs")
@@ -287,6 +341,10 @@ class CpuEmitter(Emitter):
         for op in body.ops:
             if op.kind != "arg":
                 self.op(op)
+        if numbers:
+            self.put("return nothing")
+            self.indent -= 1
+            self.put(f"lax.fori_loop(0, {math.prod(v.size or 1 for v in numbers)}, {one}, ())")
         if plan.chunk is not None:
             self.put("return nothing")
             self.indent -= 1
@@ -357,7 +415,7 @@ class CpuEmitter(Emitter):
         access = next(a for a in self.plan.accesses.values() if a.param == param)
         return access.op.operands[0].type.element.element_ty.numpy_name  # type: ignore[union-attr]
 
-    def _covers(self, access: Access, indices: list[_DimIndex], view: View) -> bool:
+    def _covers(self, access: Access, indices: list[DimIndex], view: View) -> bool:
         """Whether an unconditional store writes the whole view."""
         if any(o.kind == "while" or (o.kind == "for" and o not in self.plan.folds) for o in access.path):
             return False
@@ -383,7 +441,7 @@ class CpuEmitter(Emitter):
 
 
 @dataclass(frozen=True)
-class _DimIndex:
+class DimIndex:
     """One dimension of an index: its text, the variables it leaves, and how a joint dimension splits into them."""
 
     text: str

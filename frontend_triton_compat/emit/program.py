@@ -34,7 +34,8 @@ class Emitter(Control):
             getattr(self, f"{op.kind}_")(op)
             return
         if op.kind == "atomic":
-            raise self.refuse(op)
+            self.atomic(op)
+            return
         if op.kind == "print_":
             for operand in op.operands:
                 self.put(f"jax.debug.print({op.attrs.get('prefix', '')!r} + ' {{}}', {self.value(operand).code})", op)
@@ -90,6 +91,10 @@ class Emitter(Control):
             elif var in other.fills:
                 fills[var] = other.fills[var]
         self.env[op.result] = self.assign(op.result.name or "loaded", Expr(expr.code, expr.dims, None, fills), op)
+
+    def atomic(self, op: Op) -> None:
+        """An atomic operation, on targets that have them."""
+        raise self.refuse(op)
 
     def store(self, op: Op) -> None:
         """A store."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.ir import Op
+from frontend_triton_compat.schedule import Schedule
 
 
 def untiled(op: Op, param: str) -> Diagnostic:
@@ -26,7 +27,7 @@ def atomic_refused(op: Op, target: str) -> Diagnostic:
     """The diagnostic of an atomic operation, with the rewrite it needs."""
     fn = op.attrs.get("fn", "add")
     pointer = op.operands[0]
-    place = {"tpu": "a TPU", "cpu": "this target"}.get(target, target)
+    place = {"tpu": "a TPU"}.get(target, target)
     tile = "x".join(map(str, pointer.shape)) or "scalar"
     return error(
         "atomic-add" if fn == "add" else "atomic-other",
@@ -34,7 +35,22 @@ def atomic_refused(op: Op, target: str) -> Diagnostic:
         where=op.where,
         why="a program of a Pallas grid owns the blocks it writes; there is no atomic update of memory that several "
         "programs share",
-        do="give each program its own slice of a (programs, ...) output and combine the slices afterwards:\n"
-        "    tl.store(partial_ptr + pid * SIZE + offsets, value, mask=mask)\n"
-        "    # after the launch: out += partial.sum(0)",
+        do=(
+            "give each program its own slice of a (programs, ...) output and combine the slices afterwards:\n"
+            "    tl.store(partial_ptr + pid * SIZE + offsets, value, mask=mask)\n"
+            "    # after the launch: out += partial.sum(0)",
+            "or run the kernel on the CPU, which has atomics",
+        ),
+    )
+
+
+def order_refused(plan: Schedule, target: str) -> Diagnostic:
+    """The diagnostic of a kernel whose programs see each other's writes, on a target that runs them in any order."""
+    op = next(op for op in plan.accesses if op.kind != "load")
+    return error(
+        f"{target}-not-translated",
+        "programs of this kernel see each other's writes",
+        where=op.where,
+        why="one reads what another stores, so that they would have to run one after the other",
+        do="write to a tensor of its own, or run the kernel on the CPU",
     )

@@ -17,7 +17,7 @@ from frontend_triton_compat.emit.blocks import Blocks, choose
 from frontend_triton_compat.emit.expr import Expr, align, shape_of, union
 from frontend_triton_compat.emit.module import Module, Operand, Result
 from frontend_triton_compat.emit.program import Emitter
-from frontend_triton_compat.emit.refusals import atomic_refused, untiled
+from frontend_triton_compat.emit.refusals import atomic_refused, order_refused, untiled
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Fold, Schedule
@@ -435,6 +435,8 @@ def emit(plan: Schedule, chip: str) -> Module:
     for op in plan.accesses:
         if op.kind == "atomic":  # whatever its offsets: no block would help
             raise atomic_refused(op, "tpu")
+    if plan.ordered:
+        raise order_refused(plan, "tpu")
     for view in plan.views.values():
         if view.pad != (0, 0) or view.widened:
             access = next(a for a in plan.accesses.values() if a.param == view.memory.param)

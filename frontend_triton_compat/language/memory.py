@@ -55,6 +55,19 @@ def _no_checks(boundary_check: Any, padding_option: Any, what: str) -> None:
         )
 
 
+def _hints(what: str, cache: Any, caches: tuple[str, ...], eviction: Any) -> None:
+    """Cache hints change nothing, but misspelt ones are refused as Triton refuses them."""
+    policies = ("", "evict_last", "evict_first")
+    for name, value, known in (("cache_modifier", cache, caches), ("eviction_policy", eviction, policies)):
+        if (unwrap(value) or "") not in known:
+            raise fail(
+                "memory-access",
+                f"{what} with {name}={unwrap(value)!r}",
+                why=f"{name} is one of {', '.join(map(repr, known))}",
+                do="leave it out: it is a hint for a GPU's caches and changes nothing here",
+            )
+
+
 def load(
     pointer: Any,
     mask: Any = None,
@@ -67,6 +80,7 @@ def load(
 ) -> tensor:
     """Elements of memory; where `mask` is false nothing is read and `other` (0 by default) is given."""
     current("tl.load")
+    _hints("load", cache_modifier, ("", ".ca", ".cg", ".cv"), eviction_policy)
     if isinstance(pointer, BlockPointer):
         if unwrap(mask) is not None or unwrap(other) is not None:
             raise fail(
@@ -109,6 +123,7 @@ def store(
 ) -> None:
     """Write `value`, cast to the pointer's element type, where `mask` is true."""
     current("tl.store")
+    _hints("store", cache_modifier, ("", ".wb", ".cg", ".cs", ".wt"), eviction_policy)
     if isinstance(pointer, BlockPointer):
         if unwrap(mask) is not None:
             raise fail(
@@ -156,53 +171,89 @@ def _written(p: tensor, value: Any, mask: Any, what: str) -> tuple[tensor, tenso
 # -- atomics -----------------------------------------------------------------------------------------------------
 
 
-def _atomic(fn: str, pointer: Any, value: Any, mask: Any) -> tensor:
+_SEMANTICS = ("acquire", "release", "acq_rel", "relaxed")
+_SCOPES = ("gpu", "cta", "sys")
+
+
+def _atomic_operands(fn: str, pointer: Any, sem: Any, scope: Any) -> tensor:
+    """The pointer of an atomic, its dtype and options checked as Triton checks them."""
     current(f"tl.atomic_{fn}")
-    p, v, m = _written(_pointer(pointer, f"atomic_{fn}"), value, mask, f"atomic_{fn}")
+    p = _pointer(pointer, f"atomic_{fn}")
+    for name, value, known in (("sem", unwrap(sem), _SEMANTICS), ("scope", unwrap(scope), _SCOPES)):
+        if value and value not in known:
+            raise fail(
+                "atomic-operands",
+                f"atomic_{fn} with {name}={value!r}",
+                why=f"{name} is one of {', '.join(map(repr, known))}",
+                do=f"leave {name} out, or pass one of these",
+            )
+    element = p.dtype.element_ty
+    half = element.name in ("fp16", "bf16")
+    if fn == "cas":
+        refused, accepted = element.primitive_bitwidth not in (16, 32, 64), "types of 16, 32 or 64 bits"
+    else:
+        narrow = element.primitive_bitwidth < 16 or element.name in ("int16", "uint16")
+        bits = fn in ("and", "or", "xor") and element.is_floating()
+        refused = narrow or bits or (half and fn != "add")
+        accepted = "integers of 32 or 64 bits" + ("" if fn in ("and", "or", "xor") else ", fp32 and fp64")
+        accepted += ", fp16 and bf16" if fn == "add" else ""
+    if refused:
+        raise fail(
+            "atomic-operands",
+            f"atomic_{fn} on {element}",
+            why=f"Triton's atomic_{fn} is for {accepted}",
+            do="hold the tensor in one of these types",
+        )
+    return p
+
+
+def _atomic(fn: str, pointer: Any, value: Any, mask: Any, sem: Any, scope: Any) -> tensor:
+    p, v, m = _written(_atomic_operands(fn, pointer, sem, scope), value, mask, f"atomic_{fn}")
     operands = [p, v] if m is None else [p, v, m]
     return emit("atomic", operands, [v.handle.type], fn=fn, has_mask=m is not None)[0]
 
 
 def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Add to memory in one indivisible step; gives the old value."""
-    return _atomic("add", pointer, val, mask)
+    return _atomic("add", pointer, val, mask, sem, scope)
 
 
 def atomic_max(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Raise memory to at least `val` in one indivisible step; gives the old value."""
-    return _atomic("max", pointer, val, mask)
+    return _atomic("max", pointer, val, mask, sem, scope)
 
 
 def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Lower memory to at most `val` in one indivisible step; gives the old value."""
-    return _atomic("min", pointer, val, mask)
+    return _atomic("min", pointer, val, mask, sem, scope)
 
 
 def atomic_and(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Bitwise and with memory in one indivisible step; gives the old value."""
-    return _atomic("and", pointer, val, mask)
+    return _atomic("and", pointer, val, mask, sem, scope)
 
 
 def atomic_or(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Bitwise or with memory in one indivisible step; gives the old value."""
-    return _atomic("or", pointer, val, mask)
+    return _atomic("or", pointer, val, mask, sem, scope)
 
 
 def atomic_xor(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Bitwise exclusive or with memory in one indivisible step; gives the old value."""
-    return _atomic("xor", pointer, val, mask)
+    return _atomic("xor", pointer, val, mask, sem, scope)
 
 
 def atomic_xchg(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Exchange with memory in one indivisible step; gives the old value."""
-    return _atomic("xchg", pointer, val, mask)
+    return _atomic("xchg", pointer, val, mask, sem, scope)
 
 
 def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> tensor:
     """Replace memory by `val` where it equals `cmp`, in one indivisible step; gives the old value."""
-    current("tl.atomic_cas")
-    p, v, _ = _written(_pointer(pointer, "atomic_cas"), val, None, "atomic_cas")
-    expected = broadcast_to(cast(to_tensor(cmp), v.dtype), p.shape)
+    p, v, _ = _written(_atomic_operands("cas", pointer, sem, scope), val, None, "atomic_cas")
+    cmp = unwrap(cmp)
+    expected = cast(cmp, v.dtype) if isinstance(cmp, tensor) else constant(cmp, v.dtype)
+    expected = broadcast_to(expected, p.shape)
     return emit("atomic", [p, expected, v], [v.handle.type], fn="cas", has_mask=False)[0]
 
 

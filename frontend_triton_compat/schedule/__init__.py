@@ -5,7 +5,8 @@ steps, in order: name dimensions, find affine forms, find what is live, fold loo
 when their tiles form a product grid, merge ``program * BLOCK + arange`` into one variable, crop variables to what the
 masks let through, drop masks that became true, and divide accesses into windows.
 Law: for every element that Triton defines, the scheduled kernel computes what the programs compute one by one.
-Programs of one launch do not see each other's writes, as on a GPU, where their order is undefined.
+Programs that can't see each other's writes become dimensions; programs that can (atomics whose old value is used, a load
+of what another program stores) run one by one, in the order of Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from frontend_triton_compat.ir import Kernel
 from frontend_triton_compat.schedule.chunks import chunk
 from frontend_triton_compat.schedule.crop import crop, too_small
 from frontend_triton_compat.schedule.loops import fold_loops
+from frontend_triton_compat.schedule.order import needs_order
 from frontend_triton_compat.schedule.plan import Fold, Schedule, settle
 from frontend_triton_compat.schedule.programs import merge, product_grid
 from frontend_triton_compat.schedule.windows import finish_accesses, make_windows, order_batch
@@ -44,12 +46,14 @@ def schedule(
         aliases: parameters that point into another one's memory: name -> (that parameter, offset in elements).
     """
     dims = infer(kernel)
-    plan = _analyse(kernel, dims, memories, aliases or {}, atoms=True)
-    if not product_grid(plan):
+    plan = _analyse(kernel, dims, memories, aliases or {})
+    if needs_order(plan):
+        plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False, ordered=True)
+    elif not product_grid(plan):
         plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
     merge(plan)
     crop(plan, uncropped)
-    if chunked:
+    if chunked and not plan.ordered:
         chunk(plan)
     finish_accesses(plan)
     make_windows(plan)
@@ -58,10 +62,18 @@ def schedule(
 
 
 def _analyse(
-    kernel: Kernel, dims: Dims, memories: Mapping[str, Memory], aliases: Mapping[str, tuple[str, int]], atoms: bool
+    kernel: Kernel,
+    dims: Dims,
+    memories: Mapping[str, Memory],
+    aliases: Mapping[str, tuple[str, int]],
+    atoms: bool = True,
+    ordered: bool = False,
 ) -> Schedule:
     affine = Affine(kernel, dims, atoms, aliases)
-    walker = Walker(kernel, dims, affine)
-    plan = Schedule(kernel, dims, affine, walker.out, walker, memories)
+    for var in affine.programs:
+        if var is not None:
+            var.serial = ordered
+    walker = Walker(kernel, dims, affine, ordered)
+    plan = Schedule(kernel, dims, affine, walker.out, walker, memories, ordered=ordered)
     fold_loops(plan)
     return plan

@@ -25,7 +25,7 @@ def crop(plan: Schedule, uncropped: frozenset[str]) -> None:
         axes = [v.axis for v in var.parts() if v.kind == "axis" and v.axis is not None]
         if var.size is None or var.name in uncropped or any(a.rigid for a in axes):
             continue
-        if var.kind == "loop" and not plan.lifted(var):
+        if (var.kind == "loop" and not plan.lifted(var)) or (plan.ordered and var.kind == "program"):
             continue
         bounds: list[int | None] = []
         for access in accesses.values():
@@ -54,8 +54,8 @@ def _reduced_vars(plan: Schedule) -> set[Var]:
 
 
 def _involves(plan: Schedule, access: Access, var: Var) -> bool:
-    if var in plan.form(access.form).vars:
-        return True
+    if var in plan.form(access.form).vars or (access.op.kind == "atomic" and any(map(plan.lifted, var.parts()))):
+        return True  # an atomic happens once a program, whatever it depends on
     values = access.op.operands[1:2] if access.op.kind != "load" else ()
     tiles = [v for value in (*values, access.op.operands[0]) for v in plan.axes(value)]
     lifted = [plan.top(v) for value in values for v in plan.deps(value)]

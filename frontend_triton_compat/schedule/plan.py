@@ -47,6 +47,7 @@ class Schedule:
         windows: per access; None for one that goes through computed indices.
         written: parameters that are stored to.
         chunk: the serial variable that the whole kernel is run over, or None.
+        ordered: whether programs run one after the other, each in full, because they may see each other's writes.
     """
 
     kernel: Kernel
@@ -64,6 +65,7 @@ class Schedule:
     windows: dict[Op, Window | None] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     chunk: Var | None = None
+    ordered: bool = False
     resolved: dict[Opaque, Form | None] = field(default_factory=dict)
     _deps: dict[Value, frozenset[Var]] = field(default_factory=dict)
 
@@ -90,7 +92,7 @@ class Schedule:
 
     def lifted(self, symbol: Symbol) -> bool:
         """Whether a variable counts programs or folded iterations (rather than tile elements or loop steps)."""
-        if not isinstance(symbol, Var):
+        if not isinstance(symbol, Var) or self.ordered and symbol.kind == "program":
             return False
         if symbol.kind == "loop":
             return any(f.loop.var is symbol for f in self.folds.values())

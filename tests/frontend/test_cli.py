@@ -43,7 +43,7 @@ def scale(x, o, n, BLOCK: tl.constexpr):
 @triton.jit
 def count(x, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(out, tl.sum(tl.load(x + i, mask=i < n, other=0.0), axis=0))  # ATOMIC
+    tl.atomic_add(out, tl.sum(tl.load(x + i, mask=i < n, other=0.0), axis=0), sem="strong")  # ATOMIC
 
 
 @triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["n"])
@@ -175,21 +175,21 @@ def test_check_every_kernel_on_every_target(kernels, tmp_path, capsys):
     rows = {row[0]: row for row in table_rows(out)}
     assert list(rows) == ["scale", "count", "clear"]  # the helper is no kernel of its own
     assert rows["scale"][3] == rows["clear"][3] == "ok"
-    assert rows["count"][3] == "diagnosed" and rows["count"][-1] == "TPB231"
-    assert "tl.atomic_add" in out and "explain TPB231" in out and "2 ok, 1 diagnosed" in out
+    assert rows["count"][3] == "diagnosed" and rows["count"][-1] == "TPB280"
+    assert "tl.atomic_add" in out and "explain TPB280" in out and "2 ok, 1 diagnosed" in out
 
     found = json.loads(json_file.read_text())
     assert [set(row) for row in found] == [
         {"kernel", "file", "line", "target", "verdict", "code", "slug", "message", "where", "static"}
     ] * 3
     count = found[1]
-    assert count["file"] == str(kernels) and count["slug"] == "atomic-add" and count["static"] is None
+    assert count["file"] == str(kernels) and count["slug"] == "atomic-operands" and count["static"] is None
     assert count["where"]["line"] == line_of(kernels, "# ATOMIC") and count["where"]["col"] == 5
     assert set(found[0]["static"]) == {"time_ms", "bound", "mxu", "hbm_bytes", "vmem_bytes", "spills"}
 
     page = html_file.read_text()
     html.parser.HTMLParser().feed(page)
-    assert "TPB231" in page and "pallas_call" in page
+    assert "TPB280" in page and "pallas_call" in page
     assert not re.search(r"<script|<link|src=|https?://", page), "the page must be self-contained"
 
 
@@ -336,14 +336,14 @@ def test_port_of_several_kernels_into_a_folder(kernels, tmp_path, capsys):
     out = tmp_path / "ported"
     assert main(["port", str(kernels), "-o", f"{out}/", "--target", "cpu"]) == 1  # one of them is diagnosed
     assert sorted(p.name for p in out.iterdir()) == ["clear.py", "scale.py"]
-    assert "TPB231" in capsys.readouterr().err
+    assert "TPB280" in capsys.readouterr().err
 
 
 def test_port_of_a_refused_kernel_leaves_the_output_as_it_was(kernels, tmp_path, capsys):
     out = tmp_path / "out.py"
     out.write_text("precious\n")
     assert main(["port", str(kernels), "-o", str(out), "--target", "cpu", "--kernel", "count"]) == 1
-    assert "TPB231" in capsys.readouterr().err and out.read_text() == "precious\n"
+    assert "TPB280" in capsys.readouterr().err and out.read_text() == "precious\n"
 
 
 def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch):

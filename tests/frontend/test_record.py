@@ -112,10 +112,10 @@ def test_a_launch_that_is_refused_is_recorded():
         tl.atomic_add(out, tl.load(x))
 
     def run():
-        count[(2,)](torch.ones(2), torch.zeros(1))
+        count[(2,)](torch.ones(2, dtype=torch.int8), torch.zeros(1, dtype=torch.int8))
 
     seen, stopped = record.run_recorded(run)
-    assert isinstance(stopped, Diagnostic) and stopped.code == "TPB231"
+    assert isinstance(stopped, Diagnostic) and stopped.code == "TPB280"
     assert [one.record["kernel"] for one in seen] == ["count"] and seen[0].kernel is count
 
 
