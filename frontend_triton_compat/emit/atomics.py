@@ -1,8 +1,9 @@
 """Atomic operations on the CPU: updates of memory that several programs, or several elements of a tile, share.
 
-Input: an atomic operation and the emitter that writes the kernel. Output: statements. Law: where nobody looks at the old
-values, all programs' updates are combined, first with each other and then with memory; where somebody does, programs run
-one by one (`schedule.order`) and the elements of a tile, should two of them meet in one place, in row-major order.
+Input: an atomic operation and the emitter that writes the kernel. Output: statements. Law: where nobody looks at the
+old values, all programs' updates are combined, first with each other and then with memory; where somebody does,
+programs run one by one (`schedule.order`) and the elements of a tile, should two of them meet in one place, in
+row-major order.
 Floats are compared as Triton compares them: by their bits, so that NaN is larger than infinity and -0.0 less than 0.0.
 """
 
@@ -70,7 +71,7 @@ def atomic(emitter: CpuEmitter, op: Op) -> None:
         _combine(emitter, op, access, values[0], mask)
 
 
-# -- nobody looks at the old values --------------------------------------------------------------------------------------
+# -- nobody looks at the old values ------------------------------------------------------------------------------------
 
 
 def _combine(emitter: CpuEmitter, op: Op, access: Access, value: Expr, mask: Expr | None) -> None:
@@ -142,7 +143,9 @@ def _programs(emitter: CpuEmitter, present: set[Var]) -> int:
         top = plan.top(var)
         if top not in present:
             # A variable that merged with lanes counts more than programs; one that did not may have been cropped.
-            times *= (top.count or 1) if not any(p.kind == "axis" for p in top.parts()) and top is var else var.size or 1
+            times *= (
+                (top.count or 1) if not any(p.kind == "axis" for p in top.parts()) and top is var else var.size or 1
+            )
     return times
 
 
@@ -158,12 +161,12 @@ def _identity(fn: str, element: Any, ordered: bool) -> Expr:
 
 def _scatter(emitter: CpuEmitter, op: Op, access: Access, value: Expr, mask: Expr | None, floats: bool) -> None:
     """Updates of computed places; several may meet in one."""
-    fn, param, view = op["fn"], access.param, emitter.plan.views[access.param]
-    if fn in ("and", "or", "xor"):
-        _one_by_one(emitter, op, access, [value], mask, wanted=False)
-        return
+    fn, param = op["fn"], access.param
     named, index = emitter.scatter_index(access, [value], mask)
     value = _repeated(emitter, op, value, set(named))
+    if fn in ("and", "or", "xor"):  # jax has no such scatter
+        _one_by_one(emitter, op, access, [value], mask, wanted=False)
+        return
     if floats:
         value = Expr(f"{_helper(emitter, 'total_order')}({value.code})", value.dims)
     stored = f"jnp.broadcast_to({align(value, named)}, {shape_of(named, emitter.extent)})" if named else value.code
@@ -176,12 +179,10 @@ def _scatter(emitter: CpuEmitter, op: Op, access: Access, value: Expr, mask: Exp
     emitter.store_flat(param, new, op)
 
 
-# -- somebody does -------------------------------------------------------------------------------------------------------
+# -- somebody does -----------------------------------------------------------------------------------------------------
 
 
-def _exchange(
-    emitter: CpuEmitter, op: Op, access: Access, values: list[Expr], mask: Expr | None, wanted: bool
-) -> None:
+def _exchange(emitter: CpuEmitter, op: Op, access: Access, values: list[Expr], mask: Expr | None, wanted: bool) -> None:
     """One program's update, and the values before it."""
     indices = _plain_window(emitter, access)
     lanes = tuple(v for v in emitter.plan.axes(op.operands[0]) if v is not None)
@@ -234,7 +235,9 @@ def _one_by_one(
             continue
         olds = emitter.assign("olds", Expr(f"lax.fori_loop(0, {count}, {step}, {olds})"), op).code
     if wanted:
-        emitter.env[op.result] = emitter.assign("old", Expr(f"{olds}.reshape({shape})" if named else f"{olds}[0]", named), op)
+        emitter.env[op.result] = emitter.assign(
+            "old", Expr(f"{olds}.reshape({shape})" if named else f"{olds}[0]", named), op
+        )
 
 
 def _new(emitter: CpuEmitter, op: Op, old: Expr, values: list[Expr]) -> Expr:

@@ -113,6 +113,7 @@ class CpuEmitter(Emitter):
         return DimIndex(text, tuple(order), split)
 
     def window_indices(self, window: Window, view: View) -> list[DimIndex] | None:
+        """A window as an index, a dimension each; None when only computed offsets can say it."""
         out = []
         for i, (piece, size) in enumerate(zip(window.slices, view.widths)):
             if i == 0:
@@ -152,6 +153,7 @@ class CpuEmitter(Emitter):
         return self.unfold(code, indices)
 
     def unfold(self, code: str, indices: list[DimIndex]) -> Expr:
+        """What was read at an index, with a dimension a variable."""
         kept = [d for d in indices if d.vars]
         if any(d.flip for d in kept):
             code = f"{code}[{', '.join('::-1' if d.flip else ':' for d in kept)}]"

@@ -5,8 +5,8 @@ steps, in order: name dimensions, find affine forms, find what is live, fold loo
 when their tiles form a product grid, merge ``program * BLOCK + arange`` into one variable, crop variables to what the
 masks let through, drop masks that became true, and divide accesses into windows.
 Law: for every element that Triton defines, the scheduled kernel computes what the programs compute one by one.
-Programs that can't see each other's writes become dimensions; programs that can (atomics whose old value is used, a load
-of what another program stores) run one by one, in the order of Triton's interpreter.
+Programs that can't see each other's writes become dimensions; programs that can (atomics whose old value is used, a
+load of what another program stores) run one by one, in the order of Triton's interpreter.
 """
 
 from __future__ import annotations

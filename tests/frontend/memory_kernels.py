@@ -157,7 +157,11 @@ def tile_update_quietly(z, x, index, n, OP: tl.constexpr, B: tl.constexpr):
 def case_computed_places_that_meet():
     out = []
     index = torch.randint(0, 6, (50,), generator=torch.Generator().manual_seed(1))
-    for dtype, ops in ((torch.int32, ("add", "min", "or")), (torch.float32, ("add", "max")), (torch.int64, ("xor", "xchg"))):
+    for dtype, ops in (
+        (torch.int32, ("add", "min", "or")),
+        (torch.float32, ("add", "max")),
+        (torch.int64, ("xor", "xchg")),
+    ):
         for op in ops:
             z, x, o = mixed(6, dtype, 2), mixed(50, dtype, 3), mixed(50, dtype, 4)
             tile_update[(4,)](z, x, index, o, 50, OP=op, B=16)

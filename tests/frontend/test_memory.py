@@ -41,6 +41,8 @@ def test_memory_is_the_real_interpreters(both, name):
     for i, (a, b) in enumerate(zip(ours, real)):
         assert a.dtype == b.dtype and a.shape == b.shape
         if a.dtype.is_floating_point:
-            torch.testing.assert_close(a, b, rtol=2e-6, atol=2e-6, equal_nan=True, msg=lambda m, i=i: f"{name} {i}: {m}")
+            torch.testing.assert_close(
+                a, b, rtol=2e-6, atol=2e-6, equal_nan=True, msg=lambda m, i=i: f"{name} {i}: {m}"
+            )
         else:
             assert torch.equal(a, b), (name, i, a, b)
