@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,9 +17,10 @@ from typing import Any
 
 import jax
 import torch
-from jax._src import hardware_utils, xla_bridge
+from jax._src import compiler, hardware_utils, xla_bridge
 from jax._src.config import enable_x64 as _enable_x64
-from jax._src.lib import _jax
+from jax._src.config import trace_context
+from jax._src.lib import _jax, xla_client
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd import forward_ad
 from torch.utils.dlpack import from_dlpack, to_dlpack
@@ -202,6 +204,55 @@ def x64_is_on() -> bool:
 def x64() -> AbstractContextManager[None]:
     """Scoped 64-bit mode of jax; never flips the process-wide setting."""
     return jax.enable_x64(True)
+
+
+# Clients of our own --------------------------------------------------------------------------------------------
+
+#: Frees the memory of results that torch has dropped. jax does so by itself, but only after it has allocated the next
+#: results, so that they land on cold memory; who runs programs calls this first.
+collect_results = _jax.collect_garbage
+
+#: What the client raises.
+JaxRuntimeError = _jax.JaxRuntimeError
+
+#: A storage over memory that somebody else owns: (address, torch device, bytes).
+storage_at = torch._C._construct_storage_from_data_pointer
+
+
+def new_cpu_client() -> Any:
+    """A CPU client beside jax's own, whose programs run in the calling thread."""
+    return xla_client.make_cpu_client(asynchronous=False)
+
+
+def device_list(device: Any) -> Any:
+    """One device as a client's compile wants it."""
+    return _jax.DeviceList((device,))
+
+
+def share_with_device(t: torch.Tensor, device: Any) -> jax.Array:
+    """As `share_with_jax`, for a device of any CPU client; 64-bit dtypes need no x64, `t` may not require grad."""
+    return _jax.dlpack_managed_tensor_to_buffer(to_dlpack(t), device, None)
+
+
+def compile_options(excess_precision: bool = False) -> Any:
+    """Options of a program for one CPU device.
+
+    Args:
+        excess_precision: whether XLA may leave out the rounding between two operations on a narrow float.
+    """
+    return compiler.get_compile_options(
+        num_replicas=1, num_partitions=1, env_options_overrides={"xla_allow_excess_precision": excess_precision}
+    )
+
+
+def calls_back(traced: Any, lowered: Any) -> bool:
+    """Whether a program calls Python while it runs (prints, callbacks), which jax's own client alone can do."""
+    return bool(traced.jaxpr.effects) or bool(lowered._lowering.compile_args.get("host_callbacks"))
+
+
+def tracing_state() -> str:
+    """All settings of jax that change what a function is traced to, as text that is the same in every process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(trace_context()))
 
 
 # Ownership -----------------------------------------------------------------------------------------------------

@@ -7,8 +7,10 @@ their value, and views of a tensor see the result.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import linecache
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +18,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 
 from bridge import compat
+from bridge.engine import CallsBack, Engine, JaxEngine, Number, Program, Window, collect_results, share_with_torch
 from frontend_triton_compat.arguments import Call, flat_params
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.schedule import Schedule
@@ -28,24 +32,87 @@ class Compiled:
 
     def __init__(self, plan: Schedule, module: cpu.Module):
         self.plan, self.module = plan, module
-        self.entry = load_source(module.source, module.entry)
-        self.jitted = jax.jit(self.entry)
         self._scalar_types = {p.name: p.type.numpy_name for p in flat_params(plan.kernel.params) if p.kind == "float"}
+        self._element_types = {
+            p.name: p.type.numpy_name for p in flat_params(plan.kernel.params) if p.kind == "pointer"
+        }
         self.on_jax = jax.jit(self._functional)
+        self._ways: dict[bool, _Way] = {}
+        self._lock = threading.Lock()
+
+    @functools.cached_property
+    def entry(self) -> Callable[..., Any]:
+        """The module's entry."""
+        return load_source(self.module.source, self.module.entry)
 
     # -- torch
 
-    def route(self, call: Call) -> Route:
-        """How the arguments of this launch, and of every one whose tensors are laid out alike, are handed over."""
-        takes: list[_Take] = []
+    def run(self, call: Call) -> None:
+        """Run and write the results into the caller's tensors."""
+        way = self._ways.get(torch.get_num_threads() == 1)
+        if way is None:
+            with self._lock:
+                way = self._ways.get(torch.get_num_threads() == 1) or self._way(call)
+        collect_results()
+        arrays, operands, numbers = call.arrays, [], []
+        for name, start, plain, cache, window in way.takes:
+            if window is None:
+                cell = cache.take(call.scalars[name])
+                numbers.append((cache, cell))
+                operands.append(cell[0])
+                continue
+            t = arrays[name]
+            pointer = t.data_ptr() + start
+            array = cache.get(pointer)
+            operands.append(window(pointer, t if plain else None) if array is None else array)
+        # Every result is there before the first of them is written.
+        outputs = [share_with_torch(r) for r in way.program(operands)]
+        for number, cell in numbers:
+            number.give(cell)
+        for put, output in zip(way.puts, outputs):
+            t = arrays[put.param]
+            if t.requires_grad:
+                t = t.detach()
+            if put.view is not None:
+                if put.box is not None:
+                    for axis, (lo, hi) in enumerate(put.box):
+                        output = output.narrow(axis, lo, hi - lo)
+                sizes, strides, start = put.view
+                t = t.as_strided(sizes, strides, t.storage_offset() + start)
+            t.copy_(output)
+
+    def _way(self, call: Call) -> _Way:
+        engine = Engine.current()
+        avals = []
+        for operand in self.module.operands:
+            kinds = self._scalar_types if operand.scalar else self._element_types
+            shape = (1,) if operand.scalar else operand.shape
+            avals.append(jax.ShapeDtypeStruct(shape, getattr(jnp, kinds[operand.param])))
+
+        def entry(*arrays: Any) -> Any:
+            return self.entry(*arrays)
+
+        entry.__name__ = self.module.entry
+        text = f"{self.module.source}\n# entry {self.module.entry}"
+        try:
+            program = engine.compile(entry, avals, text)
+        except CallsBack:
+            engine = JaxEngine()
+            program = engine.compile(entry, avals)
+        takes: list[tuple[Any, ...]] = []
         for operand in self.module.operands:
             if operand.scalar:
-                takes.append(_Take(operand.param, np.dtype(self._scalar_types[operand.param])))
+                number = Number(engine, self._scalar_types[operand.param])
+                takes.append((operand.param, 0, False, number, None))
                 continue
             t = call.arrays[operand.param]
             plain = t.shape == operand.shape and not operand.start and t.is_contiguous()
-            view = None if plain else (operand.shape, _compact(operand.shape), t.storage_offset() + operand.start)
-            takes.append(_Take(operand.param, None, view))
+            window = Window(engine, t.dtype, operand.shape)
+            takes.append((operand.param, operand.start * t.element_size(), plain, window.cache, window))
+        way = self._ways[engine.serial] = _Way(program, takes, self._results(call))
+        return way
+
+    def _results(self, call: Call) -> list[_Put]:
         puts: list[_Put] = []
         for result in self.module.results:
             t = call.arrays[result.param]
@@ -54,9 +121,9 @@ class Compiled:
                 puts.append(_Put(result.param))
                 continue
             sizes = tuple(hi - lo for lo, hi in result.box)
-            start = t.storage_offset() + result.start + sum(lo * s for (lo, _), s in zip(result.box, result.strides))
+            start = result.start + sum(lo * s for (lo, _), s in zip(result.box, result.strides))
             puts.append(_Put(result.param, (sizes, result.strides, start), None if whole else result.box))
-        return Route(self, tuple(takes), tuple(puts))
+        return puts
 
     # -- jax
 
@@ -87,15 +154,6 @@ class Compiled:
 
 
 @dataclass(frozen=True)
-class _Take:
-    """One operand: a number of some dtype, or a tensor, perhaps under another view (shape, strides, offset)."""
-
-    param: str
-    number: np.dtype[Any] | None = None
-    view: tuple[Any, ...] | None = None
-
-
-@dataclass(frozen=True)
 class _Put:
     """One result: where in the caller's tensor (shape, strides, offset) it goes, and which part of it."""
 
@@ -105,41 +163,19 @@ class _Put:
 
 
 @dataclass(frozen=True, eq=False)
-class Route:
-    """A compiled form with the way from and to tensors of one layout."""
+class _Way:
+    """A program for one engine, with the way in and out.
 
-    compiled: Compiled
-    takes: tuple[_Take, ...]
-    puts: tuple[_Put, ...]
+    Attributes:
+        program: the program.
+        takes: an operand each: (parameter, first byte, whether it is the tensor itself, cache by address, `Window`),
+            or for a number (parameter, 0, False, `Number`, None).
+        puts: a result each.
+    """
 
-    def run(self, call: Call) -> None:
-        """Run and write the results into the caller's tensors."""
-        arrays = call.arrays
-        with compat.x64():
-            operands: list[Any] = []
-            for take in self.takes:
-                if take.number is not None:
-                    operands.append(np.array([call.scalars[take.param]], take.number))
-                    continue
-                t = arrays[take.param]
-                operands.append(compat.share_with_jax(t if take.view is None else t.detach().as_strided(*take.view)))
-            results = self.compiled.jitted(*operands)
-            # The caller may change an input as soon as we return, so everything has to be computed by then.
-            outputs = [compat.share_with_torch(r) for r in results]
-        for put, output in zip(self.puts, outputs):
-            t = arrays[put.param].detach()
-            if put.box is not None:
-                for axis, (lo, hi) in enumerate(put.box):
-                    output = output.narrow(axis, lo, hi - lo)
-            (t if put.view is None else t.as_strided(*put.view)).copy_(output)
-
-
-def _compact(shape: tuple[int, ...]) -> tuple[int, ...]:
-    out, size = [], 1
-    for n in reversed(shape):
-        out.append(size)
-        size *= n
-    return tuple(reversed(out))
+    program: Program
+    takes: list[tuple[Any, ...]]
+    puts: list[_Put]
 
 
 def load_source(source: str, entry: str) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from bridge import compat
 from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat.access import Memory
 from frontend_triton_compat.arguments import Aliases, Call, aliases_of, launch_line, memory_of, tensor_in_key
-from frontend_triton_compat.compiled import Compiled, Route
+from frontend_triton_compat.compiled import Compiled
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.emit.program import KeepWhole
 from frontend_triton_compat.ir import Kernel, Param
@@ -111,22 +111,28 @@ class Specialisations:
         self.structural: frozenset[str] = frozenset()
         self._lock = threading.RLock()
         self._last: dict[Any, dict[str, int]] = {}
-        self._routes: dict[Any, Route] = {}
+        self._routes: dict[Any, Compiled] = {}
 
-    def route(self, call: Call, grid: tuple[int, int, int]) -> Route:
-        """The way of a launch on tensors; one look-up when tensors were laid out like this before."""
-        layouts, storages = [], set()
+    def route(self, call: Call, grid: tuple[int, int, int]) -> Compiled:
+        """As `find`, for a launch on tensors; one look-up when tensors were laid out like this before."""
+        layouts, memories = [], []
         for t in call.arrays.values():
             storage = t.untyped_storage()
-            storages.add(storage.data_ptr())
-            layouts.append((t.shape, t.stride(), t.storage_offset(), storage.nbytes()))
-        if len(storages) != len(layouts):  # arguments share memory: how decides too
-            return self.find(call, grid).route(call)
+            size = storage.nbytes()
+            layouts.append((t.shape, t.stride(), t.storage_offset(), size))
+            start = storage.data_ptr()
+            memories.append((start, start + size))
+        memories.sort()
+        reach = 0
+        for start, end in memories:
+            if start < reach:  # arguments may share memory: how decides too
+                return self.find(call, grid)
+            reach = end
         runtime = self.runtime
         key = (grid, tuple(call.key), tuple(layouts), runtime, self._static(call, runtime))
         found = self._routes.get(key)
         if found is None:
-            found = self.find(call, grid).route(call)
+            found = self.find(call, grid)
             if runtime == self.runtime:
                 self._routes[key] = found
         else:

@@ -27,12 +27,10 @@ __all__ = [
     "front_half",
     "is_known_backend",
     "is_zero_tensor",
-    "jax_internals",
     "load_prims",
     "output_code_log",
     "pytree",
     "register_backend",
-    "storage_at",
 ]
 
 #: torch._foreach_copy_: several copies in one call.
@@ -40,9 +38,6 @@ copy_all = torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
 
 #: Whether a tensor is one of autograd's zeros without memory.
 is_zero_tensor = torch.Tensor._is_zerotensor
-
-#: A storage over memory that somebody else owns.
-storage_at = torch._C._construct_storage_from_data_pointer
 
 
 def is_known_backend(name: str) -> bool:
@@ -118,11 +113,3 @@ def output_code_log() -> logging.Logger:
     from torch._logging import getArtifactLogger  # pyright: ignore[reportPrivateImportUsage]
 
     return getArtifactLogger("torch._inductor.codecache", "output_code")
-
-
-def jax_internals() -> tuple[Any, Any, Any]:
-    """(jax._src.compiler, jaxlib's _jax, jaxlib's xla_client)."""
-    from jax._src import compiler
-    from jax._src.lib import _jax, xla_client  # pyright: ignore[reportPrivateImportUsage]
-
-    return compiler, _jax, xla_client

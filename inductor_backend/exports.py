@@ -11,16 +11,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from bridge.layout import row_major
 from inductor_backend.graph import Graph, Spec, flat, shared_root, view_base
-
-
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides, in elements, of a dense row-major array."""
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))
 
 
 class Finish:

@@ -18,17 +18,17 @@ import torch
 from torch.fx import Node
 
 from bridge.diagnostics import error
+from bridge.engine import ALIGNMENT, Engine, collect_results, share_with_torch
+from bridge.layout import row_major
 from inductor_backend.checks import OperandCheck
 from inductor_backend.compat import copy_all, is_zero_tensor
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
-from inductor_backend.engine import Engine, collect, share_with_torch
-from inductor_backend.exports import Finish, export_bases, row_major
+from inductor_backend.exports import Finish, export_bases
 from inductor_backend.fallback import aten_call, emitted
 from inductor_backend.graph import Graph, Spec, flat, is_assertion, is_mutable, name_of
 from inductor_backend.ops import DTYPES
 
 _CACHE_LIMIT = 256
-_ALIGNMENT = 64
 
 
 class Slot:
@@ -54,7 +54,7 @@ class Slot:
         """(the array, whatever must stay alive while it is read)."""
         if self.nbytes == 0:
             if self.empty is None:
-                block = torch.zeros(_ALIGNMENT, dtype=torch.uint8).view(self.spec.dtype)
+                block = torch.zeros(ALIGNMENT, dtype=torch.uint8).view(self.spec.dtype)
                 self.empty = self.engine.share(block.as_strided(self.shape, self.strides))
             return self.empty, None
         if pointer == 0 and not is_zero_tensor(t):
@@ -64,7 +64,7 @@ class Slot:
                 why="its storage has been freed (untyped_storage().resize_(0)), so there is nothing to read",
                 do="bring the storage back before the call",
             )
-        if self.order is None or pointer == 0 or pointer % _ALIGNMENT:
+        if self.order is None or pointer == 0 or pointer % ALIGNMENT:
             dense = torch.empty_strided(self.shape, self.strides, dtype=self.spec.dtype)
             source = t if self.order is None else t.permute(self.order)
             dense.copy_(source)
@@ -110,7 +110,7 @@ class Assembly:
         self.plan, self.gm, self.regions = plan, gm, regions
         self.engine = Engine.current()
         self.sources: list[Any] = []
-        self.scope: dict[str, Any] = {"exp": share_with_torch, "restride": restride, "collect": collect}
+        self.scope: dict[str, Any] = {"exp": share_with_torch, "restride": restride, "collect": collect_results}
         self.lines: list[str] = []
         self.text = ""
         self.tensors: dict[Node, str] = {}

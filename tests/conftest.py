@@ -4,8 +4,18 @@
 """
 
 import importlib.util
+import os
+import shutil
+import tempfile
 
 import pytest
+
+#: Compiled programs of a test run stay out of the user's cache, and so do those of the processes it starts.
+_CACHE = os.environ["TORCH_PALLAS_CACHE_DIR"] = tempfile.mkdtemp(prefix="torch-pallas-tests-")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_CACHE, ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,9 +1,11 @@
 """Every page's Example raises its code at the marked line; every page's Fix runs clean."""
 
+import os
 import re
 import runpy
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -24,7 +26,7 @@ def block(entry, section: str) -> tuple[str, str]:
 
 def execute(path: Path) -> None:
     """Run a file as a user would, with our notes as errors and other libraries' warnings left alone."""
-    with warnings.catch_warnings():
+    with mock.patch.dict(os.environ), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", DiagnosticNote)
         runpy.run_path(str(path), run_name="__main__")

@@ -1,0 +1,292 @@
+"""Compiling and running array functions on the CPU, on memory that torch owns.
+
+Input: a function and the shapes and dtypes of its arguments; tensors. Output: a `Program`, which takes and gives a list
+of arrays; arrays over the tensors' memory. Law: a program runs in the calling thread and is done when the call returns;
+an array over somebody's memory is good for the length of that call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import jax
+import torch
+
+from bridge import compat, diskcache
+from bridge.compat import collect_results, share_with_torch
+from bridge.layout import row_major
+
+__all__ = ["CallsBack", "Engine", "JaxEngine", "Number", "Program", "Window", "collect_results", "share_with_torch"]
+
+#: XLA reads memory in lines of this many bytes; jax copies what does not begin at one.
+ALIGNMENT = 64
+#: How many addresses of one operand are remembered.
+_CACHE_LIMIT = 256
+
+_cpu = torch.device("cpu")
+_C_TYPES = {
+    "float32": ctypes.c_float,
+    "float64": ctypes.c_double,
+    "int32": ctypes.c_int32,
+    "uint32": ctypes.c_uint32,
+    "int64": ctypes.c_int64,
+    "uint64": ctypes.c_uint64,
+}
+
+#: A compiled program: arrays of one engine in, arrays of that engine out.
+Program = Callable[[list[Any]], list[Any]]
+
+
+class Engine:
+    """A CPU client of our own that runs a program in the calling thread.
+
+    jax's client hands every program of some size to another thread, which costs 50 to 80 µs of CPU time a call; a
+    caller with tensors waits for its results anyway. Arrays of this client never reach a user. There are two engines,
+    one that uses all cores and one that uses the calling thread only; `Engine.current` follows torch.get_num_threads().
+
+    Attributes:
+        serial: whether programs use the calling thread only.
+        device: the client's device.
+    """
+
+    _lock = threading.Lock()
+    _made: ClassVar[dict[bool, Engine]] = {}
+
+    def __init__(self, serial: bool):
+        self.serial = serial
+        self.client = _serial_client() if serial else compat.new_cpu_client()
+        self.device = self.client.local_devices()[0]
+        self.devices = compat.device_list(self.device)
+
+    @classmethod
+    def current(cls) -> Engine:
+        """The engine for torch's present number of threads."""
+        serial = torch.get_num_threads() == 1
+        found = cls._made.get(serial)
+        if found is not None:
+            return found
+        with cls._lock:
+            if serial not in cls._made:
+                if not cls._made:
+                    # glibc gives freed blocks back to the kernel until a larger block has been freed once; after that
+                    # the buffers of a call are recycled instead of being faulted in again, page by page.
+                    del_me = torch.empty(31 << 20, dtype=torch.uint8)
+                    del del_me
+                cls._made[serial] = cls(serial)
+            return cls._made[serial]
+
+    def share(self, t: torch.Tensor) -> jax.Array:
+        """Import a dense, aligned CPU tensor without a copy; the array keeps the tensor's memory alive."""
+        return compat.share_with_device(t, self.device)
+
+    def share_pointer(
+        self, pointer: int, nbytes: int, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]
+    ) -> jax.Array:
+        """An array over raw memory that owns nothing.
+
+        Valid only while the tensor that owns the memory is alive and nobody writes to it: programs run in the calling
+        thread, so both hold for the length of a call. `pointer` must be 64-byte aligned (jax copies otherwise).
+        """
+        storage = compat.storage_at(pointer, _cpu, nbytes)
+        return self.share(torch.empty(0, dtype=dtype, device=_cpu).set_(storage, 0, shape, strides))
+
+    def compile(self, fn: Callable[..., Any], avals: Sequence[jax.ShapeDtypeStruct], text: str = "") -> Program:
+        """Compile `fn` ahead of time; the result takes a list of arrays and returns a list of arrays.
+
+        `xla_allow_excess_precision` is off, because a bf16 chain must round after every operator, as eager does.
+
+        Args:
+            fn: a function on jax values that returns a sequence; it is not called when the disk cache has the program.
+            avals: its arguments.
+            text: all that decides what `fn` computes, jax aside; with it the program is kept on disk.
+
+        Raises:
+            CallsBack: the program calls Python while it runs: only a `JaxEngine` can run it.
+        """
+        options = compat.compile_options()
+        with compat.x64(), jax.default_device(compat.cpu_device()):
+            key = self._key(text, avals, options) if text and diskcache.folder() else ""
+            executable = self._kept(key, options) if key else None
+            if executable is None:
+                traced = jax.jit(fn, keep_unused=True).trace(*avals)
+                lowered = traced.lower(lowering_platforms=("cpu",))
+                if compat.calls_back(traced, lowered):
+                    raise CallsBack
+                module = lowered.compiler_ir("stablehlo")
+                executable = self.client.compile_and_load(module, self.devices, options)
+                if key:
+                    self._keep(key, executable)
+        execute = executable.execute_sharded
+
+        def call(arrays: list[Any]) -> list[Any]:
+            return [shards[0] for shards in execute(arrays).disassemble_into_single_device_arrays()]
+
+        return call
+
+    def _key(self, text: str, avals: Sequence[jax.ShapeDtypeStruct], options: Any) -> str:
+        """All that decides a program."""
+        shapes = ", ".join(f"{a.dtype.name}{list(a.shape)}" for a in avals)
+        parts = (f"serial {self.serial}", compat.tracing_state(), options.SerializeAsString().hex())
+        return "\n".join((text, shapes, diskcache.this_machine(), *parts))
+
+    def _kept(self, key: str, options: Any) -> Any:
+        """The program that an earlier process left, or None."""
+        kept = diskcache.get("programs", key)
+        if kept is None:
+            return None
+        try:
+            return self.client.deserialize_executable(kept, self.devices, options)
+        except compat.JaxRuntimeError:  # from another build of the same version, say
+            diskcache.drop("programs", key)
+            return None
+
+    def _keep(self, key: str, executable: Any) -> None:
+        try:
+            kept = self.client.serialize_executable(executable)
+        except compat.JaxRuntimeError:  # some programs have parts that can't be written down
+            return
+        diskcache.put("programs", key, kept)
+
+
+class CallsBack(Exception):
+    """A program calls Python while it runs, as prints do."""
+
+
+class JaxEngine(Engine):
+    """jax's own client, for programs that call Python: slower, and the result is not there when the call returns."""
+
+    def __init__(self) -> None:
+        self.serial = False
+        self.device = compat.cpu_device()
+
+    def compile(self, fn: Callable[..., Any], avals: Sequence[jax.ShapeDtypeStruct], text: str = "") -> Program:
+        """As `Engine.compile`; nothing is kept on disk."""
+        jitted = jax.jit(fn)
+
+        def call(arrays: list[Any]) -> list[Any]:
+            with compat.x64():
+                results = list(jitted(*arrays))
+                if not results:
+                    jax.effects_barrier()  # with nothing to wait for, the operands would be let go too early
+                return results
+
+        return call
+
+    def share(self, t: torch.Tensor) -> jax.Array:
+        """As `Engine.share`."""
+        with compat.x64():
+            return compat.share_with_device(t, self.device)
+
+
+class Window:
+    """One operand of a program: dtype and shape are fixed, the address of its memory varies.
+
+    Arrays are cached by address. They own nothing, so an address that torch reuses for another tensor is the same
+    array again; a tensor that keeps its address is imported once. `set_`, `.data =` and `resize_` change the address,
+    and are seen. Unaligned memory is copied on every call, because jax would copy it at import.
+
+    Attributes:
+        cache: address -> array; a caller looks here first.
+    """
+
+    __slots__ = ("_dtype", "_engine", "_nbytes", "_seen", "_strides", "cache", "shape")
+
+    def __init__(self, engine: Engine, dtype: torch.dtype, shape: tuple[int, ...]):
+        self._engine, self._dtype, self.shape = engine, dtype, shape
+        self._strides = row_major(shape)
+        self._nbytes = math.prod(shape) * dtype.itemsize
+        self.cache: dict[int, jax.Array] = {}
+        self._seen: set[int] = set()
+
+    def __call__(self, pointer: int, t: torch.Tensor | None = None) -> jax.Array:
+        """The array for an address that is not in the cache.
+
+        Args:
+            pointer: where the operand begins; so much memory as it needs is there.
+            t: the tensor that begins there, if it has just this dtype, shape and layout.
+        """
+        if pointer % ALIGNMENT:
+            storage = compat.storage_at(pointer, _cpu, self._nbytes)
+            view = torch.empty(0, dtype=self._dtype, device=_cpu).set_(storage, 0, self.shape, self._strides)
+            return self._engine.share(view.clone())
+        if t is not None and pointer not in self._seen:
+            # Most addresses are seen once, and this is half as dear.
+            if len(self._seen) >= _CACHE_LIMIT:
+                self._seen.clear()
+            self._seen.add(pointer)
+            return self._engine.share(t.detach() if t.requires_grad else t)
+        array = self._engine.share_pointer(pointer, self._nbytes, self._dtype, self.shape, self._strides)
+        if len(self.cache) >= _CACHE_LIMIT:
+            self.cache.clear()
+        self.cache[pointer] = array
+        return array
+
+
+class _Place:
+    """An element of a tensor, set as ctypes' numbers are: for dtypes that C has not."""
+
+    def __init__(self, t: torch.Tensor):
+        self._tensor = t
+
+    def _set(self, value: float) -> None:
+        self._tensor.fill_(value)
+
+    value = property(fset=_set)
+
+
+class Number:
+    """One run-time number of a program, as an array of shape (1,).
+
+    `take` gives an array that holds the number until `give` returns it; each thread that is in the program has its own.
+    """
+
+    __slots__ = ("_engine", "_spare", "_type")
+
+    def __init__(self, engine: Engine, dtype: str):
+        self._engine, self._type = engine, dtype
+        self._spare: list[tuple[jax.Array, Any, torch.Tensor]] = []
+
+    def take(self, value: float) -> tuple[jax.Array, Any, torch.Tensor]:
+        """The array, and what goes back to `give`; a float that is too large for float32 becomes infinite, as in C."""
+        try:
+            cell = self._spare.pop()
+        except IndexError:
+            memory = torch.zeros(ALIGNMENT, dtype=torch.uint8, device=_cpu)
+            place = memory.view(getattr(torch, self._type))[:1]
+            kind = _C_TYPES.get(self._type)
+            number = _Place(place) if kind is None else kind.from_address(memory.data_ptr())
+            cell = (self._engine.share(place), number, memory)
+        cell[1].value = value
+        return cell
+
+    def give(self, cell: tuple[jax.Array, Any, torch.Tensor]) -> None:
+        """The program is done with the number."""
+        self._spare.append(cell)
+
+
+def _serial_client() -> Any:
+    """A client whose programs are compiled for one thread: it is made by a thread that sees one core."""
+    made: list[Any] = []
+
+    def make() -> None:
+        cores = os.sched_getaffinity(0)
+        before = set(os.listdir("/proc/self/task"))
+        os.sched_setaffinity(0, {min(cores)})
+        made.append(compat.new_cpu_client())
+        for task in set(os.listdir("/proc/self/task")) - before:
+            # Its threads are not to stay on that one core.
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(task), cores)
+
+    if not hasattr(os, "sched_setaffinity"):
+        return compat.new_cpu_client()
+    worker = threading.Thread(target=make)
+    worker.start()
+    worker.join()
+    return made[0] if made else compat.new_cpu_client()
