@@ -240,9 +240,8 @@ def compile_options(excess_precision: bool = False) -> Any:
     Args:
         excess_precision: whether XLA may leave out the rounding between two operations on a narrow float.
     """
-    return compiler.get_compile_options(
-        num_replicas=1, num_partitions=1, env_options_overrides={"xla_allow_excess_precision": excess_precision}
-    )
+    changed: Any = {"xla_allow_excess_precision": excess_precision}
+    return compiler.get_compile_options(num_replicas=1, num_partitions=1, env_options_overrides=changed)
 
 
 def calls_back(traced: Any, lowered: Any) -> bool:
