@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from frontend_triton_compat.ir import Block, Kernel, Op, Value, walk
 from frontend_triton_compat.parse.lower_bounds import drop_lower_bounds, substitute
+from frontend_triton_compat.parse.totals import split_totals
 
 _EFFECTS = ("store", "atomic", "assert_", "print_")
 
@@ -16,6 +17,7 @@ def simplify(kernel: Kernel) -> Kernel:
     """Drop invariant and dead carried values, and operations whose results nobody uses."""
     _drop_invariant(kernel.body)
     drop_lower_bounds(kernel)
+    split_totals(kernel)
     live = _live(kernel.body)
     _drop_dead(kernel.body, live)
     return kernel

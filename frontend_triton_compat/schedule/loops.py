@@ -45,7 +45,7 @@ def _foldable(plan: Schedule, op: Op) -> Fold | None:
         if arg not in demand.live or arg in demand.indexed or arg in loop.carried:
             continue
         adder = body.yields[i].producer
-        if adder is None or _lookers(plan, arg) != [adder] or adder not in body.ops:
+        if adder is None or len(adder.results) != 1 or _lookers(plan, arg) != [adder] or adder not in body.ops:
             return None
         if _lookers(plan, adder.result):
             return None  # somebody looks at the running total

@@ -96,7 +96,7 @@ CROSS_ENTROPY = [
             ),
             lambda x, t, smoothing=smoothing: F.cross_entropy(
                 x.flatten(0, 1), t.flatten(), label_smoothing=smoothing, reduction="none"
-            ).reshape(3, 4),
+            ).reshape(t.shape),
             variant,
             large=(lambda d: (d.normal(2, 512, 32000), d.integers(32000, 2, 512))) if not smoothing else None,
         )
@@ -123,7 +123,7 @@ def linear_entropy(variant, bias=False, **options):
         lambda x, w, t, b: formula.cross_entropy(F.linear(x, w, b), t, scaled=scaled, **values)[0],
         variant,
         tolerance={"bfloat16": 5e-2},  # the logits are rounded to bf16 by torch's own matmul
-        large=(lambda d: (d.normal(1024, 512), d.normal(16000, 512), d.integers(16000, 1024), None))
+        large=(lambda d: (d.normal(1024, 512), d.normal(16000, 512, scale=0.05), d.integers(16000, 1024), None))
         if not variant
         else None,
     )

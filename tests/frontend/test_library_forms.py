@@ -1,0 +1,53 @@
+"""Forms that public kernel libraries write, each reduced to a small kernel of our own, against torch."""
+
+import torch
+
+import frontend_triton_compat as triton
+import frontend_triton_compat.language as tl
+
+
+@triton.jit
+def grouped_sums(sums, lanes, x, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    g = tl.program_id(0)
+    total = 0.0
+    squares = 0.0
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for row in range(g * ROWS, (g + 1) * ROWS):
+        for i in tl.range(0, n, BLOCK):
+            at = i + tl.arange(0, BLOCK)
+            v = tl.load(x + row * n + at, mask=at < n, other=0.0)
+            total += tl.sum(v)
+            squares += tl.sum(v * v)
+            acc += v
+    tl.store(sums + 2 * g, total)
+    tl.store(sums + 2 * g + 1, squares)
+    tl.store(lanes + g * BLOCK + tl.arange(0, BLOCK), acc)
+
+
+def test_totals_that_go_through_an_inner_loop_are_sums():
+    x, sums, lanes = torch.randn(6, 50), torch.empty(2, 2), torch.empty(2, 16)
+    grouped_sums[(2,)](sums, lanes, x, 50, ROWS=3, BLOCK=16)
+    want = x.double().view(2, -1)
+    torch.testing.assert_close(sums.double(), torch.stack([want.sum(1), want.square().sum(1)], 1), rtol=1e-5, atol=1e-5)
+    padded = torch.nn.functional.pad(x.double(), (0, 14)).view(2, 3, 4, 16)
+    torch.testing.assert_close(lanes.double(), padded.sum((1, 2)), rtol=1e-5, atol=1e-5)
+    source = grouped_sums[(2,)].source(sums, lanes, x, 50, ROWS=3, BLOCK=16)
+    assert "fori_loop" not in source  # neither loop is left
+
+
+@triton.jit
+def looked_at(out, seen, x, ROWS: tl.constexpr, STEPS: tl.constexpr):
+    total = 0
+    for row in range(ROWS):
+        for i in range(STEPS):
+            total += tl.load(x + row * STEPS + i)
+            tl.store(seen + row * STEPS + i, total)
+    tl.store(out, total)
+
+
+def test_a_total_that_is_looked_at_on_the_way_stays_a_total():
+    x = torch.randint(-100, 100, (3, 4), dtype=torch.int32)
+    out, seen = torch.empty(1, dtype=torch.int32), torch.empty(12, dtype=torch.int32)
+    looked_at[(1,)](out, seen, x, ROWS=3, STEPS=4)
+    assert torch.equal(seen, x.flatten().cumsum(0).to(torch.int32))
+    assert out.item() == x.sum().item()
