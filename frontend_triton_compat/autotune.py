@@ -252,13 +252,29 @@ class Autotuner(_Wrapper):
         configs = self._pruned(args, kwargs)
         for config in configs:
             self._refuse_conflicts(config, args, kwargs)
-        timings = [self._bench(*args, config=config, grid=grid, **kwargs) for config in configs]
+        seen: dict[Any, Any] = {}
+        timings = []
+        for config in configs:
+            code = self._code(config, args, kwargs)
+            if code not in seen:
+                seen[code] = self._bench(*args, config=config, grid=grid, **kwargs)
+            timings.append(seen[code])
         self.configs_timings = dict(zip(configs, timings))
         fastest = min(range(len(configs)), key=lambda i: timings[i])
         if first(timings[fastest]) == float("inf"):
             return configs[0]  # none runs: launching the first says why
         self.cache[self._key(args, kwargs)] = configs[fastest]
         return configs[fastest]
+
+    def _code(self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What of a configuration changes the code that runs: two that differ in ``num_warps`` alone are one here."""
+        everything, inner = {**kwargs, **config.all_kwargs()}, self.fn
+        while not isinstance(inner, JITFunction):
+            if not isinstance(inner, _Wrapper):
+                return config  # a library's own wrapper may look at anything
+            everything, inner = inner._chosen(args, everything), inner.fn
+        names = inner.arg_names
+        return (config.pre_hook, *((k, in_key(v)) for k, v in everything.items() if k in names))
 
     def _pruned(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Config]:
         self.nargs = dict(zip(self.arg_names, args))

@@ -422,3 +422,30 @@ def test_a_librarys_own_wrapper_derives_from_kernel_interface():
     entry[(4,)](x, o, 200, BLOCK=64)
     torch.testing.assert_close(o, x + 5)
     assert entry.grids == [(4,)]
+
+
+@pytest.mark.parametrize("wrapped", ["kernel", "heuristic", "library"])
+def test_configurations_with_one_code_are_measured_once(wrapped):
+    class Entry(triton.KernelInterface):
+        def __init__(self, fn):
+            self.fn, self.arg_names = fn, fn.arg_names
+
+        def run(self, *args, **kwargs):
+            return self.fn.run(*args, **kwargs)
+
+    def looks_at_warps(args):
+        return args["num_warps"] * 16
+
+    configs = [
+        triton.Config({"BLOCK": b} if wrapped != "heuristic" else {}, num_warps=w) for b in (32, 64) for w in (2, 4)
+    ]
+    kernel = triton.jit(accumulate)
+    inner = {"kernel": kernel, "heuristic": None, "library": Entry(kernel)}[wrapped]
+    inner = inner or triton.heuristics({"BLOCK": looks_at_warps})(kernel)
+    benched = []
+    tuner = triton.autotune(configs, key=["n"], do_bench=lambda fn, quantiles: benched.append(fn()) or [1.0] * 3)(inner)
+    x, o = xo()
+    tuner[lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](x, o, 200)
+    assert torch.equal(o, x + 5)
+    assert len(benched) == {"kernel": 2, "heuristic": 2, "library": 4}[wrapped]
+    assert set(tuner.configs_timings) == set(configs)
