@@ -15,9 +15,11 @@ from frontend_triton_compat.language.constexpr import constexpr_function
 from frontend_triton_compat.launch import JITFunction, jit
 from frontend_triton_compat.retarget import retarget
 from frontend_triton_compat.runtime import (
+    AsyncCompileMode,
     CompilationError,
     InterpreterError,
     KernelInterface,
+    MockTensor,
     OutOfResources,
     TensorWrapper,
     TritonError,
@@ -50,6 +52,7 @@ def __getattr__(name: str) -> Any:
 modules.register()
 
 __all__ = [
+    "AsyncCompileMode",
     "Autotuner",
     "CompilationError",
     "Config",
@@ -57,6 +60,7 @@ __all__ = [
     "InterpreterError",
     "JITFunction",
     "KernelInterface",
+    "MockTensor",
     "OutOfResources",
     "TensorWrapper",
     "TritonError",

@@ -172,6 +172,8 @@ class Affine:
         if result.shape or not isinstance(result.type.element, dtype):
             return
         if op.kind == "const":
+            if not -(2**63) <= op["value"] < 2**63:
+                return  # a uint64 that no signed number holds: data
             value = np.full((1, 1, 1), op["value"], np.bool_ if result.type.element.is_bool() else np.int64)
         elif op.kind == "program_id":
             axis = op["axis"]

@@ -66,6 +66,15 @@ class Signature:
     def __init__(self, fn: Callable[..., Any], where: Where | None):
         self.defined = where
         parameters = list(inspect.signature(fn).parameters.values())
+        starred = [p for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if starred:
+            raise error(
+                "launch-arguments",
+                f"the kernel has the parameter {starred[0]}",
+                where=where,
+                why="every parameter of a kernel has a type of its own",
+                do=f"name them one by one, or pass a tuple: def {fn.__name__}(..., {starred[0].name}):",
+            )
         self.names = [p.name for p in parameters]
         self.defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
         self.constexprs = {p.name for p in parameters if _is_constexpr(p.annotation)}
@@ -222,8 +231,7 @@ class Signature:
             return Param(name, index, "tuple", items=items)
         inner = getattr(value, "base", None)
         if isinstance(inner, torch.Tensor) and isinstance(getattr(value, "dtype", None), dtype):
-            raw = value.dtype.name == "fp8e4b15"  # Triton's own format goes over as bytes
-            plain = torch.uint8 if raw else getattr(torch, value.dtype.numpy_name.rstrip("_"), None)
+            plain = getattr(torch, value.dtype.numpy_name.rstrip("_"), None)
             if plain is None:
                 raise error(
                     "launch-dtype",

@@ -32,6 +32,7 @@ class Compiled:
 
     def __init__(self, plan: Schedule, module: cpu.Module):
         self.plan, self.module = plan, module
+        self.handle: Any = None  # what launches return, see `warmup.handle_of`
         self._scalar_types = {p.name: p.type.numpy_name for p in flat_params(plan.kernel.params) if p.kind == "float"}
         self._element_types = {
             p.name: p.type.numpy_name for p in flat_params(plan.kernel.params) if p.kind == "pointer"

@@ -1,39 +1,28 @@
-"""`triton.knobs`: settings of the genuine compiler and runtime, readable and without effect.
+"""`triton.knobs`: settings of the genuine compiler and runtime, readable and without effect on what is computed.
 
-Input: what libraries read and set. Output: the value that was set, or the default of a machine without a GPU. Law: no
-setting changes what a kernel computes; a hook that would never be called is refused instead of being kept silently.
+Input: what libraries read and set, and the environment variables that Triton reads. Output: the value that was set, or
+that of the variable, or the default of a machine without a GPU. Law: no setting changes what a kernel computes; hooks
+are called (`hooks`), and one that would never be called is refused instead of being kept silently.
 Source of the names: the public ``triton.knobs`` documentation.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from frontend_triton_compat import hooks
 from frontend_triton_compat.absent import NameHasNoMeaning, no_meaning
+from frontend_triton_compat.hooks import HookChain
 
-_HOOKS = frozenset(
-    "launch_enter_hook launch_exit_hook kernel_load_start_hook kernel_load_end_hook jit_cache_hook "
-    "jit_post_compile_hook add_stages_inspection_hook listener async_compile".split()
-)
-
-
-class _NoHooks:
-    """A chain of hooks that is empty and stays so."""
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __bool__(self) -> bool:
-        return False
-
-    def add(self, hook: Any) -> None:
-        """Refused: nothing here would call the hook."""
-        raise no_meaning(self._name)
-
-    def remove(self, hook: Any) -> None:
-        """Accepted: there is none to remove."""
+_CHAINS = frozenset("launch_enter_hook launch_exit_hook kernel_load_start_hook kernel_load_end_hook".split())
+_CALLED = _CHAINS | {"jit_cache_hook", "jit_post_compile_hook"}
+#: Hooks of stages that are not here.
+_NEVER_CALLED = frozenset("add_stages_inspection_hook listener async_compile".split())
+#: Settings that mean something here and that the environment gives.
+_VARIABLES = {"autotuning.cache": "TRITON_CACHE_AUTOTUNING", "autotuning.print": "TRITON_PRINT_AUTOTUNING"}
 
 
 class Knobs:
@@ -48,19 +37,27 @@ class Knobs:
         object.__setattr__(self, "_values", dict(defaults))
 
     def __getattr__(self, name: str) -> Any:
-        if name in _HOOKS and name in self._defaults:
-            return _NoHooks(f"triton.knobs.{self._group}.{name}") if name.startswith(("launch", "kernel")) else None
+        if name in _CALLED and name in self._defaults:
+            return getattr(hooks.hooks, name)
         try:
-            return self._values[name]
+            value = self._values[name]
+            variable = _VARIABLES.get(f"{self._group}.{name}") if value is None else None
+            return value if variable is None else os.environ.get(variable, "0").lower() in ("1", "true", "on", "yes")
         except KeyError:
             raise AttributeError(f"triton.knobs.{self._group} has no setting {name!r}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._defaults:
             raise AttributeError(f"triton.knobs.{self._group} has no setting {name!r}")
-        if name in _HOOKS:
-            if value is not None and not isinstance(value, _NoHooks):
-                raise no_meaning(f"triton.knobs.{self._group}.{name}")
+        if name in _NEVER_CALLED and value is not None:
+            raise no_meaning(f"triton.knobs.{self._group}.{name}")
+        if name in _CHAINS and not isinstance(value, HookChain):
+            chain, hook = HookChain(name.endswith(("exit_hook", "end_hook"))), value
+            value = chain
+            if hook is not None:
+                chain.add(hook)
+        if name in _CALLED:
+            setattr(hooks.hooks, name, value)
             return
         self._values[name] = value
 
@@ -74,17 +71,22 @@ class Knobs:
         """Back to the defaults."""
         self._values.clear()
         self._values.update(self._defaults)
+        for name in _CALLED & self._defaults.keys():
+            setattr(self, name, None)
         return self
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is set within is taken back at the end."""
         before = dict(self._values)
+        called = {name: getattr(self, name) for name in _CALLED & self._defaults.keys()}
         try:
             yield
         finally:
             self._values.clear()
             self._values.update(before)
+            for name, hook in called.items():
+                setattr(self, name, hook)
 
 
 build = Knobs("build", cc=None, cudacrt_path=None, cudart_path=None, backend_dirs=frozenset(), impl=None)
@@ -108,7 +110,7 @@ compilation = Knobs(
     enable_experimental_consan=False,
     listener=None,
 )
-autotuning = Knobs("autotuning", cache=False, print=False)
+autotuning = Knobs("autotuning", cache=None, print=None)
 runtime = Knobs(
     "runtime",
     interpret=False,

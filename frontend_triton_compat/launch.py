@@ -15,12 +15,15 @@ import torch
 
 from bridge import compat
 from bridge.diagnostics import Diagnostic, Where, error
+from frontend_triton_compat import hooks
 from frontend_triton_compat.arguments import Call, Signature, grid_of, launch_line
 from frontend_triton_compat.compiled import Compiled
+from frontend_triton_compat.handle import CompiledKernel
 from frontend_triton_compat.parse.executed import remember
 from frontend_triton_compat.parse.source import place_of
 from frontend_triton_compat.reflection import Reflection
 from frontend_triton_compat.specialise import SURPRISES, Specialisations, defect
+from frontend_triton_compat.warmup import handle_of, options_of, warm
 
 #: Called with (kernel, grid, bound arguments) before every launch; see `record`.
 observers: list[Callable[..., None]] = []
@@ -35,7 +38,7 @@ class Launcher:
         self.kernel, self.grid = kernel, grid
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch: torch tensors are written in place, jax arrays come back new."""
+        """Launch: torch tensors are written in place, and a `CompiledKernel` is returned; jax arrays come back new."""
         return launch(self.kernel, self.grid, args, kwargs)
 
     def source(self, *args: Any, target: str = "cpu", **kwargs: Any) -> str:
@@ -83,8 +86,11 @@ class JITFunction(Reflection):
 
     def forget(self) -> None:
         """Drop what was compiled: the next launch translates anew."""
+        caches = self.__dict__.pop("device_caches", None)
         for name in ("where", "_signature", "_specialised"):
             self.__dict__.pop(name, None)
+        if caches is not None:
+            caches[0][0].clear()
 
     @property
     def cache(self) -> dict[Any, Compiled | str]:
@@ -118,11 +124,20 @@ class JITFunction(Reflection):
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch over `grid`; with ``warmup=True``, only translate and compile."""
         if warmup:
-            return self._compiled(self._signature.call(args, kwargs), grid)
+            return warm(self, grid, args, kwargs)
         return launch(self, grid, args, kwargs)
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
-        """Translate and compile for these arguments without running."""
+        """Translate and compile without running.
+
+        Args:
+            *args: the launch's arguments; a dtype of torch, a `MockTensor` or a meta tensor stands for a tensor.
+            grid: the launch's grid.
+            **kwargs: the launch's keyword arguments.
+
+        Returns:
+            A `CompiledKernel`.
+        """
         return self.run(*args, grid=grid, warmup=True, **kwargs)
 
     def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
@@ -140,13 +155,41 @@ class JITFunction(Reflection):
             observe(self, sizes, call.meta)
         self._last_grid = grid
         on_jax = self._on_jax(call)
-        run = self._specialised.find(call, sizes).run_jax if on_jax else self._specialised.route(call, sizes).run
+        if hooks.active:
+            return self._hooked(call, sizes, options_of(self, kwargs), on_jax)
+        if on_jax:
+            return self._run(call, self._specialised.find(call, sizes).run_jax)
+        compiled = self._specialised.route(call, sizes)
+        self._run(call, compiled.run)
+        return handle_of(self, compiled, call, options_of(self, kwargs) if kwargs else {})
+
+    def _run(self, call: Call, run: Callable[[Call], Any]) -> Any:
         try:
             return run(call)
         except Diagnostic:
             raise
         except SURPRISES as surprise:
             raise defect(self.fn.__name__, self.where, surprise) from surprise
+
+    def _hooked(self, call: Call, sizes: tuple[int, int, int], options: dict[str, Any], on_jax: bool) -> Any:
+        """A launch with the hooks of `triton.knobs.runtime` around it."""
+        key, forms = hooks.key_of(self, call.params, call.meta, options), self.device_caches[0][0]
+        found: list[Compiled] = []
+
+        def make() -> CompiledKernel:
+            found.append(self._specialised.find(call, sizes))
+            return CompiledKernel(self, call.params, found[0].plan.kernel, options, compiled=found[0])
+
+        handle = forms.get(key)
+        if handle is None:
+            handle = hooks.around_compile(self, call, key, options, False, make)
+            if handle is None:
+                return None
+            forms[key] = handle
+        compiled = found[0] if found else self._specialised.find(call, sizes)
+        run = compiled.run_jax if on_jax else compiled.run
+        result = hooks.around_launch(self, handle, sizes, call, lambda: self._run(call, run))
+        return result if on_jax else handle
 
     def _on_jax(self, call: Call) -> bool:
         """Whether a launch is on jax arrays; without arrays it is not.
@@ -227,6 +270,14 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
         return lambda f: jit(f, **options)
     if isinstance(fn, JITFunction):
         return fn
+    if not callable(fn):
+        raise error(
+            "bad-argument",
+            f"triton.jit was given a {type(fn).__name__}",
+            where=Where.caller(),
+            why="a kernel is made from a Python function",
+            do="decorate a function: @triton.jit above its def",
+        )
     return JITFunction(fn, **options)
 
 

@@ -44,8 +44,12 @@ ASSEMBLED: dict[str, tuple[str, frozenset[str] | None]] = {
         ("triton.runtime.build", "triton.runtime", "*"),
         ("triton.runtime._async_compile", "triton.runtime", "*"),
         ("triton.errors", "triton.runtime", "TritonError"),
-        ("triton.compiler", "triton.runtime", "CompilationError"),
-        ("triton.compiler.compiler", "triton.runtime", "CompilationError OutOfResources GPUTarget triton_key"),
+        ("triton.compiler", "triton.runtime", "CompilationError CompiledKernel LazyDict"),
+        (
+            "triton.compiler.compiler",
+            "triton.runtime",
+            "CompilationError CompiledKernel LazyDict OutOfResources GPUTarget triton_key",
+        ),
         (
             "triton.compiler.errors",
             "triton.runtime",

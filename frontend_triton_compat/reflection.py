@@ -256,6 +256,19 @@ class Reflection:
         self.cache_key  # noqa: B018 - finds them
         return self._outside
 
+    @functools.cached_property
+    def device_caches(self) -> Any:
+        """For any device, a tuple whose first part is a dict of what was compiled, as `CompiledKernel` objects."""
+        from frontend_triton_compat.warmup import Devices  # imported late: it knows kernels
+
+        return Devices(self)
+
+    def preload(self, specialization_data: str) -> Any:
+        """Compile what another process compiled, from the text that it gave to ``jit_cache_hook``."""
+        from frontend_triton_compat.warmup import preload
+
+        return preload(self, specialization_data)
+
     def get_capture_scope(self) -> dict[str, Any]:
         """The names that the function sees: its module's, and those of the functions around it."""
         return {**self.fn.__globals__, **inspect.getclosurevars(self.fn).nonlocals}

@@ -22,6 +22,7 @@ from frontend_triton_compat.emit.program import KeepWhole
 from frontend_triton_compat.ir import Kernel, Param
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.schedule import Schedule, schedule, too_small
+from frontend_triton_compat.types import INT1
 
 #: What a defect of the translation may look like from outside.
 SURPRISES = (
@@ -274,7 +275,7 @@ def run_time(params: list[Param], names: frozenset[str]) -> dict[str, Param]:
     """The parameters by name, integers in `names` as run-time scalars."""
 
     def changed(p: Param) -> Param:
-        if p.kind == "int" and p.name in names:
+        if p.kind == "int" and p.name in names and p.type != INT1:  # a bool is part of the key, as in `arguments`
             return dataclasses.replace(p, kind="float", value=None)
         return dataclasses.replace(p, items=tuple(changed(q) for q in p.items)) if p.items else p
 

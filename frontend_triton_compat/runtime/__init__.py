@@ -25,9 +25,14 @@ from frontend_triton_compat.autotune import (
     autotune,
     heuristics,
 )
+from frontend_triton_compat.handle import CompiledKernel
+from frontend_triton_compat.hooks import JitFunctionInfo, LazyDict
 from frontend_triton_compat.language.constexpr import constexpr_function
 from frontend_triton_compat.launch import JITFunction
+from frontend_triton_compat.reflection import KernelParam
+from frontend_triton_compat.reflection import Reflection as JITCallable
 from frontend_triton_compat.types import dtype, from_numpy_name
+from frontend_triton_compat.warmup import MockTensor
 
 # -- errors: `except triton.CompilationError` catches what our front end raises
 
@@ -215,6 +220,14 @@ class TensorDescriptor:
         )
 
 
+def get_jit_fn_file_line(fn: Any) -> tuple[str, int]:
+    """The file and the ``def`` line of a kernel, behind whatever wraps it."""
+    while not isinstance(fn, JITCallable):
+        fn = fn.fn
+    place = fn.where
+    return (place.file, place.line) if place is not None else ("", 0)
+
+
 def set_allocator(allocator: Callable[..., Any]) -> None:
     """Accepted, without effect: descriptors need no scratch memory here."""
 
@@ -222,6 +235,23 @@ def set_allocator(allocator: Callable[..., Any]) -> None:
 def must_use_result(x: Any, s: bool = True) -> Any:
     """Decorator: accepted, without effect."""
     return (lambda fn: fn) if isinstance(x, str) else x
+
+
+class AsyncCompileMode:
+    """A region in which Triton compiles in other threads; accepted: `warmup` compiles where it is called.
+
+    Attributes:
+        executor: what would compile; it is given nothing.
+    """
+
+    def __init__(self, executor: Any, *, ignore_errors: bool = False):
+        self.executor = executor
+
+    def __enter__(self) -> AsyncCompileMode:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
 
 
 # -- the driver
@@ -354,14 +384,21 @@ def __getattr__(name: str) -> type[Absent]:
 
 
 __all__ = [
+    "AsyncCompileMode",
     "Autotuner",
     "CompilationError",
+    "CompiledKernel",
     "Config",
     "GPUTarget",
     "Heuristics",
     "InterpreterError",
+    "JITCallable",
     "JITFunction",
+    "JitFunctionInfo",
     "KernelInterface",
+    "KernelParam",
+    "LazyDict",
+    "MockTensor",
     "OutOfResources",
     "TensorDescriptor",
     "TensorWrapper",

@@ -5,7 +5,17 @@ from __future__ import annotations
 from frontend_triton_compat.absent import Absent, lookup_in
 from frontend_triton_compat.language.constexpr import constexpr_function
 from frontend_triton_compat.launch import JITFunction, jit
-from frontend_triton_compat.runtime import ConstexprFunction, KernelInterface, TensorWrapper, reinterpret
+from frontend_triton_compat.runtime import (
+    ConstexprFunction,
+    JITCallable,
+    JitFunctionInfo,
+    KernelInterface,
+    KernelParam,
+    MockTensor,
+    TensorWrapper,
+    get_jit_fn_file_line,
+    reinterpret,
+)
 
 
 def __getattr__(name: str) -> type[Absent]:
@@ -14,10 +24,15 @@ def __getattr__(name: str) -> type[Absent]:
 
 __all__ = [
     "ConstexprFunction",
+    "JITCallable",
     "JITFunction",
+    "JitFunctionInfo",
     "KernelInterface",
+    "KernelParam",
+    "MockTensor",
     "TensorWrapper",
     "constexpr_function",
+    "get_jit_fn_file_line",
     "jit",
     "reinterpret",
 ]

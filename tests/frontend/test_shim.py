@@ -131,10 +131,8 @@ def test_knobs_are_read_set_and_scoped(triton):
     with pytest.raises(AttributeError):
         knobs.runtime.a_knob_of_a_later_version = 1
     with pytest.raises(Diagnostic, match="TPB262"):
-        knobs.runtime.launch_enter_hook.add(print)
-    with pytest.raises(Diagnostic, match="TPB262"):
-        knobs.runtime.jit_cache_hook = print
-    knobs.runtime.jit_cache_hook = None
+        knobs.runtime.add_stages_inspection_hook = print
+    assert knobs.runtime.jit_cache_hook is None and not knobs.runtime.launch_enter_hook.calls
 
 
 def test_version_is_the_languages(triton):
