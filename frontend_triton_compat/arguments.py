@@ -189,7 +189,8 @@ class Signature:
 
     def _argument(self, name: str, index: int, value: Any, call: Call) -> Param:
         if isinstance(value, constexpr):
-            value = unwrap(value)
+            call.key.append(_hashable(unwrap(value)))
+            return self._constexpr(name, index, value)
         if isinstance(value, torch.Tensor):
             element = self._torch_element(name, value, call.placeless)
             call.arrays[name] = value
@@ -226,9 +227,10 @@ class Signature:
             call.key.append("f")
             return Param(name, index, "float", FP64 if wide else FP32)
         if isinstance(value, tuple | list):
-            items = tuple(self._argument(f"{name}_{i}", i, v, call) for i, v in enumerate(value))
-            call.key.append(len(items))
-            return Param(name, index, "tuple", items=items)
+            items = tuple(self._argument(self._item(name, i, call), i, v, call) for i, v in enumerate(value))
+            kind = type(value) if hasattr(value, "_fields") else tuple
+            call.key.append((kind, len(items)))
+            return Param(name, index, "tuple", value=kind, items=items)
         inner = getattr(value, "base", None)
         if isinstance(inner, torch.Tensor) and isinstance(getattr(value, "dtype", None), dtype):
             plain = getattr(torch, value.dtype.numpy_name.rstrip("_"), None)
@@ -259,6 +261,13 @@ class Signature:
             why="a kernel takes tensors, numbers, tuples of these, and constexprs",
             do=f"convert it, or annotate the parameter `{name}: tl.constexpr` if it is part of the kernel's code",
         )
+
+    def _item(self, name: str, i: int, call: Call) -> str:
+        """A name for an element of a tuple, which no parameter and no other element has."""
+        item = f"{name}_{i}"
+        while item in self.known or any(item in taken for taken in (call.arrays, call.scalars, call.ints)):
+            item += "_"
+        return item
 
     def _torch_element(self, name: str, t: torch.Tensor, placeless: bool = False) -> dtype:
         found = _TORCH_NAMES.get(t.dtype)
@@ -307,11 +316,34 @@ def _is_constexpr(annotation: Any) -> bool:
 
 
 def _hashable(value: Any) -> Any:
+    """A key for a constexpr: equal only for values that make the same kernel (1, 1.0 and True do not, nor 0.0 and -0.0)."""
+    kind = type(value)
+    if kind in (int, bool, str):
+        return (kind, value)
+    if kind is float:
+        return (kind, repr(value))
+    if isinstance(value, tuple | list):
+        return (kind, tuple(_hashable(v) for v in value))
+    if isinstance(value, dict):
+        return (kind, tuple((_hashable(k), _hashable(v)) for k, v in value.items()))
     try:
         hash(value)
     except TypeError:
-        return repr(value)
-    return (type(value), value)
+        return _Same(value)
+    return (kind, value)
+
+
+class _Same:
+    """The key of an object that has no hash: itself, kept alive."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
 
 
 def _takes_one(fn: Callable[..., Any]) -> bool:

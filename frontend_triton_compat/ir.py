@@ -98,7 +98,7 @@ class Param:
         index: its position in the signature.
         kind: ``pointer``, ``int``, ``float``, ``constexpr`` (None and bools included) or ``tuple``.
         type: element type of a pointer, int or float; None otherwise.
-        value: the number of an int or constexpr; None otherwise.
+        value: the number of an int or constexpr, a tuple's (named) class; None otherwise.
         items: a tuple's elements.
     """
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from frontend_triton_compat.access import Slice, View, Window
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit import atomics
-from frontend_triton_compat.emit.expr import Expr, align, shape_of, tight, union
+from frontend_triton_compat.emit.expr import Expr, align, shape_of, tight, tuple_of, union
 from frontend_triton_compat.emit.module import Module, Operand, Result
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.forms import Form, Var
@@ -392,7 +392,7 @@ class CpuEmitter(Emitter):
         call = [
             "    results = pl.pallas_call(",
             f"        {name}_kernel,",
-            f"        out_shape=({', '.join(shapes)}{',' if shapes else ''}),",
+            f"        out_shape={tuple_of(shapes)},",
         ]
         if alias:
             call.append(f"        input_output_aliases={alias},")
@@ -410,7 +410,7 @@ class CpuEmitter(Emitter):
                 n = view.size - sum(view.pad)
                 finals.append(f"{whole}.reshape(-1)[{view.pad[0]}:{view.pad[0] + n}]")
                 results.append(Result(p, (n,), view.origin + view.pad[0], (1,), ((0, n),)))
-        text.append(f"    return {'(' + finals[0] + ',)' if len(finals) == 1 else '(' + ', '.join(finals) + ')'}")
+        text.append(f"    return {tuple_of(finals)}")
         return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results))
 
     def _element(self, param: str) -> str:

@@ -18,8 +18,9 @@ def unwrap(value: Any) -> Any:
         return unwrap(value.value)
     if type(value).__name__ == "constexpr" and hasattr(value, "value"):  # the genuine package's class
         return unwrap(value.value)
-    if type(value) is tuple:
-        return tuple(unwrap(v) for v in value)
+    if isinstance(value, tuple):
+        items = [unwrap(v) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if type(value) is list:
         return [unwrap(v) for v in value]
     return value

@@ -90,7 +90,8 @@ def _argument(param: ir.Param, ctx: Context, where: Where) -> Any:
     if param.kind == "constexpr":
         return ours(unwrap(param.value))
     if param.kind == "tuple":
-        return tuple(_argument(p, ctx, where) for p in param.items)
+        items = [_argument(p, ctx, where) for p in param.items]
+        return tuple(items) if param.value in (None, tuple) else param.value(*items)
     if param.kind == "int":
         number = constant(int(param.value), param.type, name=param.name, literal=False)
         number.handle.name = param.name
