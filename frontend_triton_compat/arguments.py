@@ -316,7 +316,7 @@ def _is_constexpr(annotation: Any) -> bool:
 
 
 def _hashable(value: Any) -> Any:
-    """A key for a constexpr: equal only for values that make the same kernel (1, 1.0 and True do not, nor 0.0 and -0.0)."""
+    """A key for a constexpr, equal for values that make the same kernel (1, 1.0 and True do not, nor 0.0 and -0.0)."""
     kind = type(value)
     if kind in (int, bool, str):
         return (kind, value)

@@ -18,11 +18,11 @@ def unwrap(value: Any) -> Any:
         return unwrap(value.value)
     if type(value).__name__ == "constexpr" and hasattr(value, "value"):  # the genuine package's class
         return unwrap(value.value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) or type(value) is list:
         items = [unwrap(v) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if type(value) is list:
-        return [unwrap(v) for v in value]
+        if all(a is b for a, b in zip(items, value)):
+            return value  # a container keeps its identity: who appends to it means this one
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 

@@ -39,7 +39,7 @@ class Frame:
         fn: the Python function, None for an inner function or lambda.
         locals: every name the function binds.
         assigned: where each local name was bound last.
-        in_loop: how many run-time loops surround the current statement.
+        body: the function's statements.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Frame:
         self.env: dict[str, Any] = {}
         self.locals = names
         self.assigned: dict[str, Where] = {}
-        self.in_loop = 0
+        self.body: list[Any] = []
 
     def where(self, node: ast.AST) -> Where:
         """The user's place of a node."""
@@ -103,6 +103,20 @@ class Frame:
                 do=f"give `{name}` a value of the same type before the loop or `if`, and in every branch",
             )
         return value
+
+    def read_outside(self, name: str, s: ast.stmt) -> bool:
+        """Whether the function reads a name in a line that does not belong to a statement."""
+        lines = range(s.lineno, (s.end_lineno or s.lineno) + 1)
+        nodes = (n for statement in self.body for n in ast.walk(statement) if isinstance(n, ast.Name))
+        return any(n.id == name and isinstance(n.ctx, ast.Load) and n.lineno not in lines for n in nodes)
+
+    def visible(self) -> list[dict[str, Any]]:
+        """The local variables that this function sees, its own first."""
+        scopes, frame = [], self
+        while frame is not None:
+            scopes.append(frame.env)
+            frame = frame.outer
+        return scopes
 
     def bind(self, name: str, value: Any, where: Where) -> None:
         """Give a local name a value; Python numbers become constants of the kernel."""

@@ -16,7 +16,7 @@ from frontend_triton_compat.language.context import Context, fail
 from frontend_triton_compat.parse.calls import MAX_DEPTH, LocalFunction, is_constexpr_annotation
 from frontend_triton_compat.parse.expressions import is_run_time
 from frontend_triton_compat.parse.foreign import ours
-from frontend_triton_compat.parse.frame import as_assigned, stored_names
+from frontend_triton_compat.parse.frame import stored_names
 from frontend_triton_compat.parse.regions import Regions
 from frontend_triton_compat.parse.source import read_function
 from frontend_triton_compat.parse.structure import numbers
@@ -93,7 +93,7 @@ def _run(frame: Function, body: list[ast.stmt], name: str) -> Any:
         )
     ctx.calls.append(name)
     try:
-        returned = frame.execute(body)
+        value = frame.execute(body)
     except Diagnostic as diagnostic:
         raise diagnostic.at(ctx.where) from diagnostic.__cause__
     except Exception as problem:
@@ -106,4 +106,4 @@ def _run(frame: Function, body: list[ast.stmt], name: str) -> Any:
     finally:
         ctx.calls.pop()
     ctx.where = where
-    return None if returned is None else as_assigned(returned.value)
+    return value

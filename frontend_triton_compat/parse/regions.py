@@ -1,154 +1,54 @@
-"""Run-time control flow: `if`, `for` and `while` as structured operations with carried values.
+"""Run-time loops: `for` over integers and `while`, as structured operations with carried values.
 
-Input: a statement and its run-time condition or bounds. Output: one operation with regions; the frame's names are
-updated to its results. Law: a name that changes in a region keeps one structure and one type on every path; a name
-that is bound on some paths only has no value afterwards.
+Input: a statement with its bounds or condition. Output: one operation with regions; the frame's names are updated to
+its results. Law: a name that changes in the body keeps one structure and one type from turn to turn; a loop that a
+run-time value may leave is a `while` that also asks whether it was left.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 from bridge.diagnostics import Where
 from frontend_triton_compat.ir import Block, Value
 from frontend_triton_compat.language import control, operators
-from frontend_triton_compat.language.context import fail
+from frontend_triton_compat.language import math as tl_math
 from frontend_triton_compat.language.semantic import cast, promote_integers, to_tensor
 from frontend_triton_compat.language.tensor import tensor
+from frontend_triton_compat.parse.branches import ONE_TYPE, Branches, anything
+from frontend_triton_compat.parse.exits import RETURNED, Scope, leaves
 from frontend_triton_compat.parse.expressions import is_run_time
 from frontend_triton_compat.parse.frame import Undefined, stored_names
-from frontend_triton_compat.parse.statements import Returned, Statements
-from frontend_triton_compat.parse.structure import Tree, flatten
+from frontend_triton_compat.parse.structure import Contents, Tree, describe, flatten
 from frontend_triton_compat.types import TileType
 
-_ONE_TYPE = "cast to one type, or start from the right one: 0.0 instead of 0, tl.zeros(shape, tl.float32) for a tile"
+Carried = dict[str, tuple[list[tensor], Tree]]
 
 
-class Regions(Statements):
+class Regions(Branches):
     """Builds operations with regions."""
 
-    def _in_block(self, block: Block, statements: list[Any]) -> Returned | None:
-        self.ctx.builder.open(block)
-        try:
-            return self.execute(statements)
-        finally:
-            self.ctx.builder.close()
+    # -- carried values ----------------------------------------------------------------------------------------------
 
-    def _flatten_in(self, block: Block, value: Any) -> tuple[list[tensor], Tree]:
-        self.ctx.builder.open(block)
-        try:
-            return flatten(value)
-        finally:
-            self.ctx.builder.close()
-
-    # -- if ----------------------------------------------------------------------------------------------------------
-
-    def run_time_if(self, s: ast.If, condition: tensor) -> None:
-        """An `if` whose branches both come back."""
-        before, where = self.env, self.where(s.test)
-        blocks, ends = (Block(), Block()), []
-        for block, body in zip(blocks, (s.body, s.orelse)):
-            self.env = dict(before)
-            self._in_block(block, body)
-            ends.append(self.env)
-        then, other = ends
-        merged, trees, operands = [], [], ([], [])
-        for name in sorted(stored_names([*s.body, *s.orelse])):
-            a, b = then.get(name, _MISSING), other.get(name, _MISSING)
-            if a is b:
-                continue
-            if a is _MISSING or b is _MISSING or isinstance(a, Undefined) or isinstance(b, Undefined):
-                before = {**before, name: Undefined(f"it is bound in only one branch of the `if` in line {where.line}")}
-                continue
-            (tiles, tree), (other_tiles, other_tree) = self._flatten_in(blocks[0], a), self._flatten_in(blocks[1], b)
-            shown = _types(tiles, tree), _types(other_tiles, other_tree)
-            if not tree.same(other_tree) or shown[0] != shown[1]:
-                raise self.fail(
-                    "branch-type",
-                    f"`{name}` is {shown[0]} in one branch of the `if` in line {where.line}, {shown[1]} in the other",
-                    self.assigned.get(name, where),
-                    why="which branch runs is known only at run time, so the variable needs one type",
-                    do=_ONE_TYPE,
-                )
-            if not tiles:  # the same Python object on both sides
-                before = {**before, name: a}
-                continue
-            merged.append(name)
-            trees.append(tree)
-            operands[0].extend(tiles)
-            operands[1].extend(other_tiles)
-        for block, side in zip(blocks, operands):
-            block.yields = tuple(t.handle for t in side)
-        types = [t.handle.type for t in operands[0]]
-        results = iter(self._emit("if", [condition], types, where, blocks))
-        self.env = dict(before)
-        for name, tree in zip(merged, trees):
-            self._rebind(name, tree.build(results))
-
-    def branch_to_the_end(self, s: ast.If, condition: tensor, then: list[Any], other: list[Any]) -> Returned:
-        """An `if` whose branches run to the end of the function; gives the returned value."""
-        before, where = self.env, self.where(s.test)
-        if self.in_loop:
-            raise self.loop_exit(s)
-        blocks, values = (Block(), Block()), []
-        for block, body in zip(blocks, (then, other)):
-            self.env = dict(before)
-            returned = self._in_block(block, body)
-            values.append(self._flatten_in(block, returned.value if returned is not None else None))
-        (tiles, tree), (_, other_tree) = values
-        shown = [_types(*v) for v in values]
-        if not tree.same(other_tree) or shown[0] != shown[1]:
-            raise self.fail(
-                "return-type",
-                f"`{self.source.function}` returns {shown[0]} on one path and {shown[1]} on another",
-                where,
-                why="which path runs is known only at run time, so the result needs one type",
-                do="return values of one type on every path; " + _ONE_TYPE,
-            )
-        for block, (side, _) in zip(blocks, values):
-            block.yields = tuple(t.handle for t in side)
-        results = iter(self._emit("if", [condition], [t.handle.type for t in tiles], where, blocks))
-        return Returned(tree.build(results))
-
-    def loop_exit(self, s: ast.If) -> Exception:
-        """The diagnostic for a return, break or continue under a run-time `if` in a run-time loop."""
-        node = next(n for n in ast.walk(s) if isinstance(n, (ast.Return, ast.Break, ast.Continue)))
-        try:
-            self._leaving(node, type(node).__name__.lower(), None)
-        except Exception as diagnostic:
-            return diagnostic
-        return fail("internal-error", "a loop exit was not recognised")
-
-    def _emit(
-        self, kind: str, operands: list[tensor], types: list[TileType], where: Where, blocks: Any, **attrs: Any
-    ) -> list[tensor]:
-        values = self.ctx.builder.emit(kind, [t.handle for t in operands], types, where, regions=blocks, **attrs)
-        return [tensor(v) for v in values]
-
-    def _rebind(self, name: str, value: Any) -> None:
-        self.env[name] = value
-        if isinstance(value, tensor) and not value.handle.name:
-            value.handle.name = name
-
-    # -- loops -------------------------------------------------------------------------------------------------------
-
-    def _carried(self, names: set[str]) -> dict[str, tuple[list[tensor], Tree]]:
+    def _carried(self, names: set[str]) -> Carried:
         """Names that have a value before the loop and may change in it, taken apart."""
         return {
             n: flatten(self.env[n]) for n in sorted(names) if n in self.env and not isinstance(self.env[n], Undefined)
         }
 
-    def _arguments(self, carried: dict[str, tuple[list[tensor], Tree]]) -> list[Value]:
+    def _arguments(self, carried: Carried) -> list[Value]:
         """Block arguments for the carried values; the names are bound to them."""
         args: list[Value] = []
         for name, (tiles, tree) in carried.items():
-            own = [Value(t.handle.type, name if len(tiles) == 1 else "") for t in tiles]
+            shown = name if len(tiles) == 1 and not name.startswith("$") else ""
+            own = [Value(t.handle.type, shown) for t in tiles]
             args += own
             self.env[name] = tree.build(iter([tensor(v) for v in own]))
         return args
 
-    def _yields(self, carried: dict[str, tuple[list[tensor], Tree]], at: Where) -> tuple[Value, ...]:
+    def _yields(self, carried: Carried, at: Where) -> tuple[Value, ...]:
         """The carried values at the end of the body, checked against those at its start."""
         out: list[Value] = []
         for name, (tiles, tree) in carried.items():
@@ -159,57 +59,53 @@ class Regions(Statements):
                     f"`{name}` has no value at the end of the loop",
                     at,
                     why=value.why,
-                    do=f"give `{name}` a value in every branch",
+                    do=f"give `{name}` a value of one type in every branch",
                 )
             now, now_tree = flatten(value)
-            before, after = _types(tiles, tree), _types(now, now_tree)
+            before, after = describe(tiles, tree), describe(now, now_tree)
             if not tree.same(now_tree) or before != after:
+                if name == RETURNED:
+                    raise self.return_type(before, after, at)
                 raise self.fail(
                     "loop-carried-type",
                     f"`{name}` is {before} before the loop and {after} after its body",
                     self.assigned.get(name, at),
                     why="a loop hands its variables from one turn to the next, so each keeps one type",
-                    do=f"cast in the loop: {name} = (...).to(...), or start with {after}; " + _ONE_TYPE,
+                    do=f"cast in the loop: {name} = (...).to(...), or start with {after}; " + ONE_TYPE,
                 )
             out += [t.handle for t in now]
         return tuple(out)
 
     def _after_loop(
-        self,
-        before: dict[str, Any],
-        carried: dict[str, tuple[list[tensor], Tree]],
-        results: list[tensor],
-        names: set[str],
-        line: int,
+        self, before: dict[str, Any], carried: Carried, results: list[tensor], names: set[str], line: int
     ) -> None:
-        flat = iter(results)
+        flat, end = iter(results), self.env
         self.env = dict(before)
         for name, (_, tree) in carried.items():
-            self._rebind(name, tree.build(flat))
+            self.rebind(name, tree.build(flat))
+        only = Undefined(f"it is bound only inside the loop in line {line}, which may not run at all")
         for name in names - set(carried):
-            self.env[name] = Undefined(f"it is bound only inside the loop in line {line}, which may not run at all")
+            self.env[name] = end[name] if isinstance(end.get(name), Undefined) else only
 
-    def _containers(self) -> list[tuple[str, Any, Any]]:
-        return [
-            (n, v, list(v.items()) if isinstance(v, dict) else list(v))
-            for n, v in self.env.items()
-            if type(v) in (list, dict, set)
-        ]
+    def _body(self, block: Block, turn: Callable[[], None], s: ast.stmt) -> None:
+        """Translate one turn into a block; what it does to Python containers must stay inside."""
+        contents = Contents(self.visible())
+        self.ctx.builder.open(block)
+        try:
+            turn()
+        finally:
+            self.ctx.builder.close()
+        name = contents.changed(contents.now())
+        if name:
+            raise self.fail(
+                "not-translated",
+                f"the loop changes the Python container `{name}` in place",
+                s,
+                why="the loop's body is translated once and runs many times",
+                do="carry tiles in variables, or unroll the loop with tl.static_range",
+            )
 
-    def _unchanged(self, snapshot: list[tuple[str, Any, Any]], s: ast.stmt) -> None:
-        for name, value, old in snapshot:
-            new = list(value.items()) if isinstance(value, dict) else list(value)
-            if len(new) != len(old) or any(
-                a is not b and not (isinstance(a, tuple) and all(x is y for x, y in zip(a, b)))
-                for a, b in zip(new, old)
-            ):
-                raise self.fail(
-                    "not-translated",
-                    f"the loop changes the {type(value).__name__} `{name}` in place",
-                    s,
-                    why="the loop's body is translated once and runs many times",
-                    do="carry tiles in variables, or unroll the loop with tl.static_range",
-                )
+    # -- for ---------------------------------------------------------------------------------------------------------
 
     def run_time_for(self, s: ast.For, bounds: control.range) -> None:
         """A `for` over a range; its bounds may be constants, the loop stays a loop."""
@@ -233,32 +129,119 @@ class Regions(Statements):
                 why="the loop would never end",
                 do="use a step of at least 1",
             )
+        loop = self.enter("loop")
+        known = [x.const for x in (low, high, step)]
+        if None not in known and (known[1] - known[0]) * known[2] > 0:  # type: ignore[operator]
+            self._bind_first(s, s.target.id, low)
+        before = dict(self.env)
+        found = self._counted(s, s.target.id, (low, high, step), bounds.hints, where)
+        if found is not None:
+            self.env = before
+            self._left_early(s, s.target.id, (low, high, step), found, loop)
+        self.go_on(s.orelse, where)
+        self.close(loop)
+
+    def _counted(
+        self, s: ast.For, target: str, bounds: tuple[tensor, tensor, tensor], hints: dict[str, Any], where: Where
+    ) -> dict[str, Any] | None:
+        """A loop that always runs to its end; the variables at the end of its body if it does not."""
+        low, high, step = bounds
+        t = low.dtype
         backward = step.const is not None and step.const < 0
         first, last = low, high
         if backward:
             # run forwards over the mirrored range; the index is mirrored back below
             low, high, step = last, first, operators.neg(step)
-        names = stored_names(s.body) - {s.target.id}
+        stored = stored_names(s.body)
+        names = stored - {target}
         carried = self._carried(names)
-        before, snapshot = dict(self.env), self._containers()
-        induction = Value(TileType(t), s.target.id)
+        before = dict(self.env)
+        induction = Value(TileType(t), target)
         block = Block(args=(induction, *self._arguments(carried)))
-        self.ctx.builder.open(block)
-        self.in_loop += 1
-        try:
+        end: dict[str, Any] = {}
+
+        def turn() -> None:
             index = tensor(induction)
-            self.env[s.target.id] = operators.sub(operators.add(first, last), index) if backward else index
-            self.assigned[s.target.id] = where
-            self.execute(s.body)
-            block.yields = self._yields(carried, self.where(s))
-        finally:
-            self.in_loop -= 1
-            self.ctx.builder.close()
-        self._unchanged(snapshot, s)
+            self.env[target] = operators.sub(operators.add(first, last), index) if backward else index
+            self.assigned[target] = where
+            scope = self.enter("turn")
+            self.run(s.body)
+            self.close(scope)
+            end.update(self.env)
+            if self.pending() is False:
+                block.yields = self._yields(carried, self.where(s))
+
+        self._body(block, turn, s)
+        if any(end[scope.flag] is not False for scope in self.scopes):
+            return end
         inits = [x for tiles, _ in carried.values() for x in tiles]
         types = [x.handle.type for x in inits]
-        results = self._emit("for", [low, high, step, *inits], types, where, [block], hints=bounds.hints)
-        self._after_loop(before, carried, results, names | {s.target.id}, where.line)
+        results = self.emit("for", [low, high, step, *inits], types, where, [block], hints=hints)
+        self._after_loop(before, carried, results, names, where.line)
+        self.env[target] = self._last_index(before.get(target), (first, last, bounds[2]), target in stored, where)
+        return None
+
+    def _bind_first(self, s: ast.For, target: str, low: tensor) -> None:
+        """Before a loop that has a first turn: some value for the names that it binds and that are read behind it."""
+        new = {n for n in stored_names(s.body) | {target} if n not in self.env and self.read_outside(n, s)}
+        if not new:
+            return
+        index = tensor(Value(low.handle.type, target))
+
+        def turn() -> None:
+            self.env[target] = index
+            self.run(s.body)
+
+        end = self._probe(s, stored_names(s.body) - {target}, turn)
+        for name in new & set(end):
+            tiles, tree = flatten(end[name]) if not isinstance(end[name], Undefined) else ([], Tree("static"))
+            if tiles:
+                self.env[name] = tree.build(iter([anything(t) for t in tiles]))
+
+    def _last_index(self, old: Any, bounds: tuple[tensor, tensor, tensor], changed: bool, where: Where) -> Any:
+        """What the index is behind the loop: its last value, or what it was if there was no turn."""
+        why = f"it is bound only inside the loop in line {where.line}, which may not run at all"
+        if changed:
+            return Undefined(f"the loop in line {where.line} gives it a new value in its body")
+        low, high, step = bounds
+        if step.const is None:
+            return Undefined(why)
+        one = 1 if step.const > 0 else -1
+        turns = operators.floordiv(operators.sub(operators.add(operators.sub(high, low), step), one), step)
+        some = operators.compare("gt", high, low) if step.const > 0 else operators.compare("lt", high, low)
+        last = operators.add(low, operators.mul(operators.sub(turns, 1), step))
+        if some.const is not None:
+            return last if some.const else Undefined(why) if old is None else old
+        if not isinstance(old, tensor) or old.handle.type != last.handle.type:
+            return Undefined(why)
+        return tl_math.where(some, last, old)
+
+    def _left_early(
+        self, s: ast.For, target: str, bounds: tuple[tensor, tensor, tensor], end: dict[str, Any], loop: Scope
+    ) -> None:
+        """A loop that a run-time value may leave."""
+        low, high, step = bounds
+        counter = f"${target}{len(self.scopes)}"
+        self.env[counter] = low
+
+        def test() -> tensor:
+            at = self.env[counter]
+            if step.const is not None:
+                return operators.compare("lt" if step.const > 0 else "gt", at, high)
+            up, down = operators.compare("gt", step, 0), operators.compare("lt", step, 0)
+            ahead = operators.and_(up, operators.compare("lt", at, high))
+            return operators.or_(ahead, operators.and_(down, operators.compare("gt", at, high)))
+
+        def turn() -> None:
+            index = self.env[counter]
+            self.env[target] = index
+            self.assigned[target] = self.where(s.target)
+            self.run(s.body)
+            self.env[counter] = operators.add(index, step)
+
+        names = stored_names(s.body) | {target, counter}
+        self._repeat(s, names, test, turn, end, self.where(s.iter))
+        self.env.pop(counter)
 
     def _bound(self, value: Any, node: ast.AST) -> tensor:
         out = to_tensor(value)
@@ -272,46 +255,87 @@ class Regions(Statements):
             )
         return out
 
+    # -- while -------------------------------------------------------------------------------------------------------
+
     def run_time_while(self, s: ast.While) -> None:
         """A `while` loop on run-time values."""
         where = self.at(s.test)
-        if s.orelse:
-            raise self.fail(
-                "not-translated",
-                "`else` of a run-time loop",
-                s.orelse[0],
-                why="such a loop always runs to its end",
-                do="put the statements after the loop",
-            )
         names = stored_names([*s.body, s.test])
-        carried = self._carried(names)
-        before, snapshot = dict(self.env), self._containers()
-        inits = [x for tiles, _ in carried.values() for x in tiles]
-        test = Block(args=tuple(self._arguments(carried)))
-        self.ctx.builder.open(test)
-        try:
-            condition = self._while_condition(s)
-        finally:
-            self.ctx.builder.close()
-        if condition is False:
-            self.env = before
-            return
-        test.yields = (condition.handle,)
+        loop = self.enter("loop")
+        end = self._probe(s, names, lambda: self._turn(s)) if any(leaves(b) for b in s.body) else {}
+        early = any(end.get(scope.flag, False) is not False for scope in self.scopes)
+        self._repeat(
+            s, names, lambda: self._while_condition(s, early), lambda: self._turn(s), end if early else None, where
+        )
+        self.go_on(s.orelse, where)
+        self.close(loop)
+
+    def _turn(self, s: ast.While) -> None:
+        self.run(s.body)
+
+    def _probe(self, s: ast.For | ast.While, names: set[str], body: Callable[[], None]) -> dict[str, Any]:
+        """The variables at the end of the body, translated once for a look; nothing stays of it."""
+        before, end = self.env, {}
         self.env = dict(before)
-        body = Block(args=tuple(self._arguments(carried)))
-        self.ctx.builder.open(body)
-        self.in_loop += 1
+        self._arguments(self._carried(names))
+
+        def turn() -> None:
+            scope = self.enter("turn")
+            body()
+            self.close(scope)
+            end.update(self.env)
+
+        self.ctx.builder.open(Block())
+        self._body(Block(), turn, s)
+        self.ctx.builder.close()
+        self.env = before
+        return end
+
+    def _repeat(
+        self,
+        s: ast.For | ast.While,
+        names: set[str],
+        test: Callable[[], Any],
+        turn: Callable[[], None],
+        end: dict[str, Any] | None,
+        where: Where,
+    ) -> None:
+        """A `while` operation; `end` has the variables behind a turn that may leave the loop, or is None."""
+        flags = [] if end is None else [x.flag for x in self.scopes if end.get(x.flag, False) is not False]
+        if end is not None and RETURNED in end and RETURNED not in self.env:
+            tiles, tree = flatten(end[RETURNED])
+            self.env[RETURNED] = tree.build(iter([anything(t) for t in tiles]))
+        carried = self._carried(names | set(flags) | ({RETURNED} if RETURNED in self.env else set()))
+        before = dict(self.env)
+        inits = [x for tiles, _ in carried.values() for x in tiles]
+        condition, body = Block(args=tuple(self._arguments(carried))), Block()
+        self.ctx.builder.open(condition)
         try:
-            self.execute(s.body)
-            body.yields = self._yields(carried, self.where(s))
+            running = test()
+            for flag in flags if running is not False else ():
+                stays = operators.logical_not(self.env[flag])
+                running = stays if running is True else operators.and_(running, stays)
         finally:
-            self.in_loop -= 1
             self.ctx.builder.close()
-        self._unchanged(snapshot, s)
-        results = self._emit("while", inits, [x.handle.type for x in inits], where, [test, body])
+        if running is False:
+            self.env = {**before, **{f: False for f in flags}}
+            return
+        condition.yields = (running.handle,)
+        self.env = dict(before)
+        body.args = tuple(self._arguments(carried))
+        self.env.update({f: False for f in flags})
+
+        def whole_turn() -> None:
+            scope = self.enter("turn")
+            turn()
+            self.close(scope)
+            body.yields = self._yields(carried, self.where(s))
+
+        self._body(body, whole_turn, s)
+        results = self.emit("while", inits, [x.handle.type for x in inits], where, [condition, body])
         self._after_loop(before, carried, results, names, where.line)
 
-    def _while_condition(self, s: ast.While) -> Any:
+    def _while_condition(self, s: ast.While, leaves: bool) -> Any:
         value = self.evaluate(s.test)
         if isinstance(value, control.condition):
             value = value.condition
@@ -327,19 +351,12 @@ class Regions(Statements):
             return operators.truth(value)
         if not value:
             return False
+        if leaves:
+            return True
         raise self.fail(
             "loop-exit",
             f"the condition `{ast.unparse(s.test)}` of `while` is always true",
             s.test,
-            why="nothing in the condition changes in the loop, and `break` has no translation",
-            do="put the exit into the condition: `while not done:`",
+            why="nothing in the condition changes in the loop, and nothing in its body leaves it",
+            do="put the exit into the condition, or leave with `break`: `while not done:`",
         )
-
-
-_MISSING = object()
-
-
-def _types(tiles: list[tensor], tree: Tree) -> str:
-    if tree.kind in ("tile", "static") and len(tiles) <= 1:
-        return str(tiles[0].handle.type) if tiles else str(tree)
-    return f"{tree} ({', '.join(str(t.handle.type) for t in tiles)})"

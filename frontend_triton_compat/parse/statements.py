@@ -1,8 +1,8 @@
 """Statements: assignments, static branches and loops, returns.
 
-Input: statement nodes. Output: operations in the builder's current block, and the returned value if the statements
-return. Law: statements run in Python's order from a work list, so a static `if` or loop is spliced in place and a
-run-time `if` that returns can take the rest of the function into its branches.
+Input: statement nodes. Output: operations in the builder's current block, and what the function returns. Law:
+statements run in Python's order from a work list, so a static `if` is spliced in place; where a run-time `if` leaves on
+one side, the rest of the list belongs to the other.
 """
 
 from __future__ import annotations
@@ -14,20 +14,15 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from bridge.diagnostics import Where
 from frontend_triton_compat.language import control
 from frontend_triton_compat.language.tensor import tensor
-from frontend_triton_compat.parse.calls import Calls, is_constexpr_annotation
+from frontend_triton_compat.parse.calls import is_constexpr_annotation
+from frontend_triton_compat.parse.exits import RETURNED, Exits, always_leaves, leaves
 from frontend_triton_compat.parse.expressions import is_run_time
 from frontend_triton_compat.parse.foreign import ours
 from frontend_triton_compat.parse.frame import Undefined, as_assigned
-from frontend_triton_compat.parse.structure import numbers
-
-
-@dataclass(frozen=True)
-class Returned:
-    """The statements returned this value."""
-
-    value: Any
+from frontend_triton_compat.parse.structure import describe, flatten, numbers
 
 
 @dataclass(frozen=True)
@@ -36,68 +31,74 @@ class _Bind:
     value: Any
 
 
-@dataclass(frozen=True)
-class _EndOfTurn:
-    pass
-
-
-@dataclass(frozen=True)
-class _EndOfLoop:
-    pass
-
-
-class Statements(Calls):
+class Statements(Exits):
     """Runs statement nodes."""
 
-    def execute(self, statements: list[Any]) -> Returned | None:
-        """Run statements; `Returned` if they return, None if they run to the end."""
+    def execute(self, statements: list[Any]) -> Any:
+        """Run a function's statements and give what it returns."""
+        self.body = statements
+        function = self.enter("function")
+        end = self.run(statements)
+        left = True if end else self.env[function.flag]
+        value = self.env.get(RETURNED)
+        if left is not True and value is not None:
+            raise self.return_type(describe(*flatten(value)), "None", self.ctx.where)
+        return value
+
+    def run(self, statements: list[Any]) -> bool:
+        """Run statements; whether control never comes to their end."""
         work: deque[Any] = deque(statements)
         while work:
             s = work.popleft()
             if isinstance(s, _Bind):
                 self.assign_raw(s.target, s.value)
-            elif isinstance(s, (_EndOfTurn, _EndOfLoop)):
-                continue
             elif isinstance(s, ast.Return):
-                self._leaving(s, "return", None)
-                return Returned(as_assigned(self.evaluate(s.value)) if s.value is not None else None)
+                value = as_assigned(self.evaluate(s.value)) if s.value is not None else None
+                self.env[RETURNED] = value
+                self.leave("return")
+                return True
             elif isinstance(s, (ast.Break, ast.Continue)):
-                self._leaving(s, type(s).__name__.lower(), work)
+                self.leave(type(s).__name__.lower())
+                return True
             elif isinstance(s, ast.If):
                 condition = self.condition(s.test, "if")
                 if not is_run_time(condition):
                     work.extendleft(reversed(s.body if condition else s.orelse))
-                elif leaves(s):
-                    return self.branch_to_the_end(s, condition, [*s.body, *work], [*s.orelse, *work])
+                    continue
+                where, rest = self.where(s.test), list(work)
+                if not leaves(s):
+                    self.branch(condition, s.body, s.orelse, where)
+                elif always_leaves(s.body):
+                    return self.branch(condition, s.body, [*s.orelse, *rest], where)
+                elif always_leaves(s.orelse):
+                    return self.branch(condition, [*s.body, *rest], s.orelse, where)
+                elif self.branch(condition, s.body, s.orelse, where):
+                    return True
                 else:
-                    self.run_time_if(s, condition)
-            elif isinstance(s, ast.For):
-                turns = self._for(s)
-                if turns is not None:
-                    work.extendleft(reversed(turns))
+                    return self.go_on(rest, where)
+            elif isinstance(s, (ast.For, ast.While)):
+                self._for(s) if isinstance(s, ast.For) else self.run_time_while(s)
+                if leaves(s, ("return", "break", "continue")):
+                    return self.go_on(list(work), self.where(s))
             else:
                 self._simple(s)
-        return None
+        return False
 
-    def _leaving(self, node: ast.stmt, word: str, work: deque[Any] | None) -> None:
-        """Check a return, break or continue; drop the work that it skips."""
-        if work is not None:
-            stop = _EndOfLoop if word == "break" else _EndOfTurn
-            while work:
-                if isinstance(work.popleft(), stop):
-                    return
-        elif not self.in_loop:
-            return
-        raise self.fail(
-            "loop-exit",
-            f"`{word}` in a loop over run-time values",
-            node,
-            why="the loop becomes one structured operation with a fixed way through its body",
-            do=(
-                "turn the exit into a condition: `while i < n and not done:`",
-                "or mask the work after it: tl.load(p, mask=active), tl.where(active, new, old)",
-                "or unroll the loop with tl.static_range",
-            ),
+    def go_on(self, rest: list[Any], where: Where) -> bool:
+        """Run what follows, for those that have not left; whether control never comes to its end."""
+        left = self.pending()
+        if left is False:
+            return self.run(rest)
+        return True if left is True else bool(rest) and self.guarded(left, rest, where)
+
+    def return_type(self, first: str, second: str, where: Where) -> Exception:
+        """The diagnostic for a function whose paths return different types."""
+        return self.fail(
+            "return-type",
+            f"`{self.source.function}` returns {first} on one path and {second} on another",
+            where,
+            why="which path runs is known only at run time, so the result needs one type",
+            do="return values of one type on every path, and a value on every path if on any",
         )
 
     # -- simple statements -----------------------------------------------------------------------------------------
@@ -271,8 +272,8 @@ class Statements(Calls):
 
     # -- loops -----------------------------------------------------------------------------------------------------
 
-    def _for(self, s: ast.For) -> list[Any] | None:
-        """Run a run-time loop, or give the work list of an unrolled one."""
+    def _for(self, s: ast.For) -> None:
+        """Run a loop: over run-time integers as one operation, over anything else turn by turn."""
         bounds: Any = None
         if isinstance(s.iter, ast.Call):
             fn = self.evaluate(s.iter.func)
@@ -289,35 +290,30 @@ class Statements(Calls):
             elif isinstance(iterable, control.range):
                 bounds = iterable
             else:
-                return self._unrolled(s, self.iterate(iterable, s.iter))
-        if s.orelse:
-            raise self.fail(
-                "not-translated",
-                "`else` of a run-time loop",
-                s.orelse[0],
-                why="such a loop always runs to its end",
-                do="put the statements after the loop",
-            )
+                self._unrolled(s, self.iterate(iterable, s.iter))
+                return
         self.run_time_for(s, bounds)
-        return None
 
-    def _unrolled(self, s: ast.For, items: list[Any]) -> list[Any]:
-        turns: list[Any] = []
+    def _unrolled(self, s: ast.For, items: list[Any]) -> None:
+        loop = self.enter("loop")
+        where = self.where(s)
         for item in items:
-            turns += [_Bind(s.target, item), *s.body, _EndOfTurn()]
-        return [*turns, *s.orelse, _EndOfLoop()]
-
-    def _exec_While(self, s: ast.While) -> None:
-        self.run_time_while(s)
+            turn = self.enter("turn")
+            self.go_on([_Bind(s.target, item), *s.body], where)
+            self.close(turn)
+            if self.pending() is True:
+                break
+        self.go_on(s.orelse, where)
+        self.close(loop)
 
     # -- given by the mixin below ------------------------------------------------------------------------------------
 
-    def run_time_if(self, s: ast.If, condition: tensor) -> None:
-        """An `if` whose branches both come back."""
+    def branch(self, condition: tensor, then: list[Any], other: list[Any], where: Where) -> bool:
+        """A run-time `if`; whether no side comes to its end."""
         raise NotImplementedError
 
-    def branch_to_the_end(self, s: ast.If, condition: tensor, then: list[Any], other: list[Any]) -> Returned:
-        """An `if` whose branches run to the end of the function."""
+    def guarded(self, left: tensor, rest: list[Any], where: Where) -> bool:
+        """Statements for the programs that have not left."""
         raise NotImplementedError
 
     def run_time_for(self, s: ast.For, bounds: control.range) -> None:
@@ -327,17 +323,3 @@ class Statements(Calls):
     def run_time_while(self, s: ast.While) -> None:
         """A `while` loop."""
         raise NotImplementedError
-
-
-def leaves(node: ast.AST) -> bool:
-    """Whether a statement holds a return, or a break or continue of a loop around it."""
-
-    def search(n: ast.AST, loop: bool) -> bool:
-        if isinstance(n, (ast.FunctionDef, ast.Lambda)):
-            return False
-        if isinstance(n, ast.Return) or (isinstance(n, (ast.Break, ast.Continue)) and not loop):
-            return True
-        loop = loop or isinstance(n, (ast.For, ast.While))
-        return any(search(c, loop) for c in ast.iter_child_nodes(n))
-
-    return search(node, False)

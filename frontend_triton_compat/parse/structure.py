@@ -66,6 +66,13 @@ def flatten(value: Any) -> tuple[list[tensor], Tree]:
     return tiles, _walk(value, tiles)
 
 
+def describe(tiles: list[tensor], tree: Tree) -> str:
+    """A value's structure and types, for messages and comparison."""
+    if tree.kind in ("tile", "static") and len(tiles) <= 1:
+        return str(tiles[0].handle.type) if tiles else str(tree)
+    return f"{tree} ({', '.join(str(t.handle.type) for t in tiles)})"
+
+
 @dataclass(frozen=True)
 class Static:
     """A part of a dataclass that never holds tiles: a field with ``metadata={"carry": "static"}``."""
@@ -147,3 +154,47 @@ def numbers(value: Any) -> Any:
     if type(value) is dict:
         return {k: numbers(v) for k, v in value.items()}
     return value
+
+
+class Contents:
+    """What the Python containers among some variables hold, to find out and undo changes in place."""
+
+    def __init__(self, variables: list[dict[str, Any]]):
+        self.found: dict[int, tuple[str, Any]] = {}
+        for scope in variables:
+            for name, value in scope.items():
+                self._collect(name, value)
+        self.before = self.now()
+
+    def _collect(self, name: str, value: Any) -> None:
+        if id(value) in self.found:
+            return
+        if type(value) in (list, dict, set):
+            self.found[id(value)] = (name, value)
+        inner = value.values() if type(value) is dict else value if isinstance(value, (list, tuple)) else ()
+        for part in inner:
+            self._collect(name, part)
+
+    def now(self) -> list[list[Any]]:
+        """The contents of every container."""
+        return [list(v.items()) if type(v) is dict else list(v) for _, v in self.found.values()]
+
+    def changed(self, state: list[list[Any]]) -> str:
+        """The name of a container that holds something else in `state`, or an empty string."""
+        for (name, _), old, new in zip(self.found.values(), self.before, state):
+            if len(old) != len(new) or not all(map(_identical, old, new)):
+                return name
+        return ""
+
+    def restore(self, state: list[list[Any]] | None = None) -> None:
+        """Put contents back: those of the beginning, or of `state`."""
+        for (_, value), old in zip(self.found.values(), self.before if state is None else state):
+            if type(value) is list:
+                value[:] = old
+            else:
+                value.clear()
+                value.update(old)
+
+
+def _identical(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is tuple and type(b) is tuple and len(a) == len(b) and all(map(_identical, a, b)))

@@ -133,10 +133,6 @@ BOTH = {
     "reduce_user": X + "r = tl.reduce(x, 0, helper_add)\n" + T,
 }
 NEITHER = {
-    "break_in_loop": "for j in range(n):\n    if j > 3:\n        break",
-    "continue_in_loop": "for j in range(n):\n    if j > 3:\n        continue",
-    "while_true": "while True:\n    n += 1\n    if n > 4:\n        break",
-    "return_in_loop": "for j in range(n):\n    return",
     "block_condition": X + "if x > 0:\n    n = n + 1",
     "block_ternary": X + "r = 1 if x > 0 else 2",
     "arange_3": "r = tl.arange(0, 3)",
@@ -151,7 +147,6 @@ NEITHER = {
     "int_index": X + "r = x[0]",
     "slice_index": X + "r = x[0:4]",
     "f_string_run_time": X + "tl.static_print(f'{x}')",
-    "for_else": "for j in range(n):\n    n = n + 1\nelse:\n    n = n + 2",
     "loop_type": "a = 0\nfor j in range(n):\n    a = a + 1.5",
     "loop_type_64": "a = 0\nfor j in range(n):\n    a = a + tl.load(p_int64)",
     "loop_shape": "a = 0.0\nfor j in range(n):\n    a = a + tl.zeros((4,), tl.float32)",
@@ -219,6 +214,11 @@ NEITHER = {
     "yield_expression": "a = [1]\nn = n + 1\nfor j in range(n):\n    a.append(j)",
 }
 ONLY_OURS = {
+    "break_in_loop": "r = n\nfor j in range(n):\n    if j > 3:\n        break\n    r += j\n" + T,
+    "continue_in_loop": "r = n\nfor j in range(n):\n    if j > 3:\n        continue\n    r += j\n" + T,
+    "while_true": "r = n\nwhile True:\n    r += 1\n    if r > 4:\n        break\n" + T,
+    "return_in_loop": "r = n\n" + T + "\nfor j in range(n):\n    if j == 3:\n        return\ntl.store(p_fp32, r)",
+    "for_else": "r = n\nfor j in range(n):\n    r = r + 1\nelse:\n    r = r + 2\n" + T,
     "chained_compare": "r = 0 < n < 5\n" + T,
     "global_int": X + "r = x + G_INT\n" + T,
     "plain_helper": X + "r = plain(x)\n" + T,
