@@ -2,15 +2,17 @@
 
 Input: configurations, or functions of the arguments. Output: an object that launches like a kernel. Law: every
 configuration is measured on copies of the tensors, with views and overlaps kept, so that tuning leaves nothing behind;
-the choice is kept per value of the key arguments, dtypes included; a configuration that can't run is not a choice, and
-when none can, the first one says why.
+the choice is kept per value of the key arguments, dtypes included, and on disk where that is asked for; a configuration
+that can't run is not a choice, and when none can, a diagnostic says why of each.
 """
 
 from __future__ import annotations
 
 import contextvars
 import functools
+import inspect
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,8 +21,9 @@ import torch
 from jax.core import Tracer
 
 from bridge.diagnostics import Diagnostic, error
+from frontend_triton_compat import knobs, testing
 from frontend_triton_compat.launch import JITFunction
-from frontend_triton_compat.measure import copy_arguments, first, in_key, median_time
+from frontend_triton_compat.measure import copy_arguments, first, in_key, keep, kept_for, median_time, recall
 
 _tuning: contextvars.ContextVar[bool] = contextvars.ContextVar("tuning", default=False)
 
@@ -62,8 +65,19 @@ class Config:
     def __hash__(self) -> int:
         return hash(self._key())
 
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(**{name: state[name] for name in state.keys() & _FIELDS} | {"kwargs": state.get("kwargs", {})})  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        options = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
+        parts = {**self.kwargs, **{o: getattr(self, o) for o in options}}
+        return ", ".join(f"{name}: {value}" for name, value in parts.items())
+
     def __repr__(self) -> str:
         return f"Config({self.kwargs}, num_warps={self.num_warps}, num_stages={self.num_stages})"
+
+
+_FIELDS = frozenset("num_warps num_stages num_ctas maxnreg pre_hook ir_override".split())
 
 
 class _Launcher:
@@ -100,10 +114,13 @@ class _Wrapper:
             inner = inner.fn
         return inner
 
-    @property
+    @functools.cached_property
     def base_fn(self) -> Callable[..., Any]:
         """The Python function behind all wrappers."""
-        return self.kernel.fn
+        inner = self.fn
+        while not inspect.isfunction(inner):
+            inner = inner.fn
+        return inner
 
     def __getitem__(self, grid: Any) -> _Launcher:
         return _Launcher(self, grid)
@@ -111,13 +128,13 @@ class _Wrapper:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.kernel(*args, **kwargs)  # raises: a kernel is launched over a grid
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Launch over `grid`; with ``warmup=True``, only translate and compile."""
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch over ``grid=``; with ``warmup=True``, only translate and compile."""
         raise NotImplementedError
 
-    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
+    def warmup(self, *args: Any, **kwargs: Any) -> Any:
         """Translate and compile for these arguments without running."""
-        return self.fn.warmup(*args, grid=grid, **self._chosen(args, kwargs))
+        return self.fn.warmup(*args, **self._chosen(args, kwargs))
 
     def source(self, *args: Any, grid: Any = None, target: str = "cpu", **kwargs: Any) -> str:
         """See `JITFunction.source`; nothing is measured: the choice of an earlier launch, or the first, is shown."""
@@ -151,6 +168,8 @@ class Autotuner(_Wrapper):
         cache: values of the keys and dtypes of the tensors, as one tuple -> the configuration that was chosen.
         best_config: the configuration of the last launch.
         configs_timings: configuration -> seconds, of the last measurement.
+        bench_time: seconds that the last measurement took.
+        cache_results: whether choices are kept on disk; ``TRITON_CACHE_AUTOTUNING=1`` asks for it too.
         nargs: positional arguments by name, while a launch chooses.
         pre_hook, post_hook: called before and after every measured run.
     """
@@ -179,7 +198,10 @@ class Autotuner(_Wrapper):
         self.cache: dict[Any, Config] = {}
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, Any] = {}
+        self.bench_time = 0.0
+        self.cache_results = cache_results
         self.nargs: dict[str, Any] | None = None
+        self._refused: dict[Config, Diagnostic] = {}
         prune = dict(prune_configs_by or {})
         self.early_config_prune, self.perf_model = prune.get("early_config_prune"), prune.get("perf_model")
         self.configs_top_k = prune.get("top_k", 1.0)
@@ -188,30 +210,39 @@ class Autotuner(_Wrapper):
         self.pre_hook = self._zero if pre_hook is None else pre_hook
         self.post_hook = _nothing if post_hook is None else post_hook
         self._do_bench = do_bench
+        self.num_warmups, self.num_reps, self.use_cuda_graph = warmup, rep, use_cuda_graph
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
 
     @property
     def do_bench(self) -> Callable[..., Any]:
         """What measures: called with a function and ``quantiles=``."""
-        return self._do_bench or (lambda once, quantiles: [median_time(once)] * len(quantiles))
+        if self._do_bench is not None:
+            return self._do_bench
+        if self.num_warmups is None and self.num_reps is None:
+            return lambda once, quantiles: [median_time(once)] * len(quantiles)
+        times = {"warmup": self.num_warmups, "rep": self.num_reps}
+        return functools.partial(testing.do_bench, **{k: v for k, v in times.items() if v is not None})
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Launch over `grid` with the best configuration; with ``warmup=True``, only translate and compile."""
-        if warmup:
-            return self.warmup(*args, grid=grid, **kwargs)
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch over ``grid=`` with the best configuration; with ``warmup=True``, only translate and compile."""
+        if kwargs.pop("warmup", False):
+            return self.warmup(*args, **kwargs)
         config = self._known(args, kwargs)
         if config is None:
             with self._lock:
                 config = self._known(args, kwargs)  # another thread may have measured meanwhile
                 if config is None:
-                    config = self._choose(grid, args, kwargs)
-                    self.pre_hook(self._all(config, args, kwargs), reset_only=True)
+                    config = self._choose(args, kwargs)
         self.best_config = config
         self._refuse_conflicts(config, args, kwargs)
         if config.pre_hook is not None:
             config.pre_hook(self._all(config, args, kwargs))
-        return self.fn.run(*args, grid=grid, warmup=False, **{**kwargs, **config.all_kwargs()})
+        return self.fn.run(*args, **{**kwargs, "warmup": False, **config.all_kwargs()})
+
+    def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Translate and compile every configuration that is worth measuring, without running."""
+        return [self.fn.warmup(*args, **{**kwargs, **config.all_kwargs()}) for config in self._pruned(args, kwargs)]
 
     def _chosen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         config = self.cache.get(self._key(args, kwargs)) or self._pruned(args, kwargs)[0]
@@ -248,23 +279,88 @@ class Autotuner(_Wrapper):
 
     # -- the choice
 
-    def _choose(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:
-        configs = self._pruned(args, kwargs)
+    def _choose(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:
+        configs = self._pruned(args, {**kwargs, "warmup": False})
         for config in configs:
             self._refuse_conflicts(config, args, kwargs)
+        key, fresh = self._key(args, kwargs), True
+        codes = {config: self._code(config, args, kwargs) for config in configs}
+        if len(set(codes.values())) == 1:
+            self.cache[key] = configs[0]  # nothing to choose between
+        else:
+            measure = lambda: self._measure(configs, codes, key, args, kwargs)
+            if self.cache_results or knobs.autotuning.cache:
+                fresh = not self.check_disk_cache(key, configs, measure)
+            else:
+                measure()
+        self.nargs = None
+        if knobs.autotuning.print and fresh and len(configs) > 1:
+            print(
+                f"Triton autotuning for function {self.base_fn.__name__},\nwith key as {key},\n"
+                f"finished after {self.bench_time:.2f}s,\nbest config selected: {self.cache[key]};"
+            )
+        return self.cache[key]
+
+    def _measure(
+        self,
+        configs: Sequence[Config],
+        codes: Mapping[Config, Any],
+        key: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        """Time the configurations and keep the fastest.
+
+        Raises:
+            Diagnostic: none of them can run.
+        """
+        begin = time.perf_counter()
         seen: dict[Any, Any] = {}
-        timings = []
+        timings: dict[Config, Any] = {}
+        self._refused.clear()
         for config in configs:
-            code = self._code(config, args, kwargs)
-            if code not in seen:
-                seen[code] = self._bench(*args, config=config, grid=grid, **kwargs)
-            timings.append(seen[code])
-        self.configs_timings = dict(zip(configs, timings))
-        fastest = min(range(len(configs)), key=lambda i: timings[i])
-        if first(timings[fastest]) == float("inf"):
-            return configs[0]  # none runs: launching the first says why
-        self.cache[self._key(args, kwargs)] = configs[fastest]
-        return configs[fastest]
+            if codes[config] not in seen:
+                seen[codes[config]] = self._bench(*args, config=config, **kwargs)
+            timings[config] = seen[codes[config]]
+        self.bench_time = time.perf_counter() - begin
+        fastest = min(timings, key=lambda config: first(timings[config]))
+        if first(timings[fastest]) == float("inf") and self._refused:
+            raise self._none_runs(len(configs))
+        self.configs_timings, self.cache[key] = timings, fastest
+        self.pre_hook(self._all(fastest, args, kwargs), reset_only=True)
+
+    def _none_runs(self, count: int) -> Diagnostic:
+        reasons = list(self._refused.items())
+        one = reasons[0][1]
+        if len({(r.slug, r.what, r.where) for _, r in reasons}) == 1:
+            return one  # it has nothing to do with the configurations
+        return error(
+            "autotune-none-runs",
+            f"none of the {count} configurations of {self.base_fn.__name__} can run",
+            where=one.where,
+            why="\n".join(f"{config.kwargs}: {reason.code} {reason.what}" for config, reason in reasons),
+            do=one.do,
+        )
+
+    def check_disk_cache(self, tuning_key: Any, configs: Sequence[Config], bench_fn: Callable[[], Any]) -> bool:
+        """Take the choice from disk, or call `bench_fn` and keep its choice there.
+
+        Returns:
+            Whether the choice was on disk. Hooks can't be told apart by a file: configurations with one are measured.
+        """
+        if not tuning_key or any(config.pre_hook for config in configs):
+            bench_fn()
+            return False
+        parts = [kept_for(), self.kernel.cache_key, repr(tuning_key), *map(str, configs)]
+        name = "\0".join(parts)
+        timings = recall(name, len(configs))
+        if timings is not None:
+            self.configs_timings = dict(zip(configs, timings))
+            self.cache[tuning_key] = min(configs, key=lambda config: first(self.configs_timings[config]))
+            return True
+        bench_fn()
+        keep(name, [self.configs_timings[config] for config in configs])
+        return False
 
     def _code(self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What of a configuration changes the code that runs: two that differ in ``num_warps`` alone are one here."""
@@ -295,7 +391,7 @@ class Autotuner(_Wrapper):
                 )
         model, top_k = self.perf_model, self.configs_top_k
         if model is not None and top_k is not None:
-            count = int(len(self.configs) * top_k) if isinstance(top_k, float) and top_k <= 1 else int(top_k)
+            count = int(len(configs) * top_k) if isinstance(top_k, float) and top_k <= 1 else int(top_k)
             if len(configs) > count:
                 configs = sorted(configs, key=lambda c: model(**{**positional, **kwargs, **c.all_kwargs()}))
                 configs = configs[: max(1, count)]
@@ -307,9 +403,10 @@ class Autotuner(_Wrapper):
             if isinstance(everything.get(name), torch.Tensor):
                 everything[name].zero_()
 
-    def _bench(self, *args: Any, config: Config, grid: Any, **kwargs: Any) -> Any:
+    def _bench(self, *args: Any, config: Config, **kwargs: Any) -> Any:
         """What `do_bench` measures for a configuration, on copies of the arguments; infinity where it can't run."""
-        kwargs.pop("warmup", None)
+        if knobs.autotuning.print:
+            print(f"Autotuning kernel {self.base_fn.__name__} with config {config}")
         copies = copy_arguments(self._named(args, kwargs))
         names = self.arg_names
         # Arguments beyond the signature go along as they are, and the launch refuses them.
@@ -322,10 +419,10 @@ class Autotuner(_Wrapper):
                 config.pre_hook(everything)
             self.pre_hook(everything)
             try:
-                launched = self.fn.run(*positional, grid=grid, warmup=False, **{**named, **config.all_kwargs()})
+                launched = self.fn.run(*positional, **{**named, "warmup": False, **config.all_kwargs()})
                 jax.block_until_ready(launched)
-            except Diagnostic as refused:
-                self.post_hook(everything, exception=refused)
+            except Exception as problem:
+                self.post_hook(everything, exception=problem)
                 raise
             self.post_hook(everything, exception=None)
 
@@ -333,7 +430,10 @@ class Autotuner(_Wrapper):
         try:
             once()  # compiles
             return self.do_bench(once, quantiles=(0.5, 0.2, 0.8))
-        except Diagnostic:
+        except Diagnostic as refused:
+            self._refused[config] = refused
+            if knobs.autotuning.print:
+                print(f"Autotuning failed with {refused}")
             return [float("inf")] * 3  # a configuration that can't run here is not a choice
         finally:
             _tuning.reset(token)
@@ -356,9 +456,9 @@ class Heuristics(_Wrapper):
         self.values = dict(values)
         functools.update_wrapper(self, fn, updated=())
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Launch over `grid`; with ``warmup=True``, only translate and compile."""
-        return self.fn.run(*args, grid=grid, warmup=warmup, **self._chosen(args, kwargs))
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch over ``grid=``; with ``warmup=True``, only translate and compile."""
+        return self.fn.run(*args, **self._chosen(args, {"warmup": False, **kwargs}))
 
     def _chosen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         named, chosen = self._named(args, kwargs), dict(kwargs)
@@ -393,15 +493,15 @@ def autotune(
         pre_hook: instead of `reset_to_zero`: called with a dict of the arguments before every measured run, and with
             ``reset_only=True`` before the launch that measured.
         post_hook: called with a dict of the arguments and ``exception=`` after every measured run.
-        warmup: accepted, without effect.
-        rep: accepted, without effect.
+        warmup: milliseconds of calls before a measurement, see `testing.do_bench`.
+        rep: milliseconds of calls that are measured.
         use_cuda_graph: accepted, without effect.
         do_bench: measures instead of our own: called with a function and ``quantiles=``, as in Triton.
-        cache_results: accepted, without effect: choices live as long as the process.
+        cache_results: keep choices on disk, for other processes on this machine (see `bridge.diskcache`).
     """
     return lambda fn: Autotuner(
         fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, post_hook, prune_configs_by,
-        do_bench=do_bench, cache_results=cache_results,
+        warmup, rep, use_cuda_graph, do_bench, cache_results,
     )  # fmt: skip
 
 

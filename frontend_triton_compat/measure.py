@@ -1,4 +1,4 @@
-"""What `autotune` measures with: copies of the arguments, a clock, keys.
+"""What `autotune` measures with: copies of the arguments, a clock, keys, and timings kept on disk.
 
 Input: the arguments of a launch, or a function. Output: arguments with memory of their own; seconds. Law: a copy keeps
 what an original shares: views of one memory are views of one copy.
@@ -6,6 +6,7 @@ what an original shares: views of one memory are views of one copy.
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-from bridge import compat
+from bridge import compat, diskcache
 from frontend_triton_compat.language.constexpr import unwrap
 
 #: A configuration is measured so often, or for so long in seconds, whichever comes first.
@@ -68,3 +69,26 @@ def copy_arguments(named: Mapping[str, Any]) -> dict[str, Any]:
         return made.set_(twin, value.storage_offset(), value.shape, value.stride())
 
     return {name: copy(value) for name, value in named.items()}
+
+
+def kept_for() -> str:
+    """What timings on disk hold for, the kernel aside: this version, and this machine with this many threads."""
+    return f"{diskcache.this_machine()}, {torch.get_num_threads()} threads"
+
+
+def recall(name: str, count: int) -> list[Any] | None:
+    """The timings kept under a name, or None: a number or a list of numbers each."""
+    found = diskcache.get("autotune", name)
+    try:
+        timings = json.loads(found) if found is not None else None
+        if not isinstance(timings, list) or len(timings) != count:
+            return None
+        return [[float(x) for x in t] if isinstance(t, list) else float(t) for t in timings]
+    except (ValueError, TypeError):
+        return None
+
+
+def keep(name: str, timings: Sequence[Any]) -> None:
+    """Keep timings under a name."""
+    plain = [list(map(float, t)) if isinstance(t, Sequence) else float(t) for t in timings]
+    diskcache.put("autotune", name, json.dumps(plain).encode())

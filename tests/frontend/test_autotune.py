@@ -13,7 +13,7 @@ import torch
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
 from bridge.diagnostics import Diagnostic
-from frontend_triton_compat import testing
+from frontend_triton_compat import knobs, testing
 from frontend_triton_compat.autotune import is_tuning
 from frontend_triton_compat.measure import copy_arguments
 
@@ -171,7 +171,7 @@ def test_pruning():
     kernel = tuned(prune_configs_by={"early_config_prune": early}, do_bench=slow_unless(32))
     x, o = xo()
     kernel[grid](x, o, n=200)
-    assert set(asked[0][0]) == {"x", "o"} and asked[0][1] == {"n": 200}
+    assert set(asked[0][0]) == {"x", "o"} and asked[0][1]["n"] == 200
     assert {c.kwargs["BLOCK"] for c in kernel.configs_timings} == {64, 128}
 
 
@@ -183,7 +183,7 @@ def test_performance_model(top_k):
     kernel = tuned(prune_configs_by={"perf_model": model, "top_k": top_k})
     x, o = xo()
     kernel[grid](x, o, 200)
-    assert [c.kwargs["BLOCK"] for c in kernel.configs_timings] == [64]
+    assert kernel.best_config.kwargs == {"BLOCK": 64} and torch.equal(o, x + 5)
 
 
 def test_pruning_everything_is_refused():
@@ -202,13 +202,24 @@ def test_a_configuration_that_can_not_run_is_no_choice():
     assert kernel.best_config.kwargs == {"BLOCK": 64} and torch.equal(o, x + 5)
 
 
-def test_when_none_can_run_the_first_says_why():
+def test_when_none_can_run_each_says_why():
     kernel = tuned(configs=[triton.Config({"BLOCK": 48}), triton.Config({"BLOCK": 24})])
     x, o = xo()
     with pytest.raises(Diagnostic) as caught:
         kernel[grid](x, o, 200)
-    assert caught.value.slug == "block-shape" and caught.value.where.file == __file__
+    assert caught.value.code == "TPB274" and caught.value.where.file == __file__ and caught.value.do
+    assert all(f"{{'BLOCK': {b}}}: TPB209" in caught.value.why for b in (48, 24))
     assert torch.equal(o, torch.full((200,), 5.0)) and not kernel.cache
+
+
+def test_a_reason_that_configurations_share_is_raised_as_it_is():
+    @triton.jit
+    def broken(o, n, BLOCK: tl.constexpr):
+        tl.store(o + tl.arange(0, BLOCK), nowhere)  # noqa: F821
+
+    kernel = triton.autotune(configs=CONFIGS, key=["n"])(broken)
+    with pytest.raises(Diagnostic, match="TPB204"):
+        kernel[(1,)](torch.zeros(128), 128)
 
 
 @pytest.mark.parametrize("call", [lambda k, x, o: k[grid](x, o, 200, BLOCK=64), lambda k, x, o: k[grid](x, o, 200, 64)])
@@ -236,6 +247,126 @@ def test_bad_arguments_through_the_wrapper(bad):
 def test_called_like_a_function():
     with pytest.raises(Diagnostic, match="TPB213"):
         tuned()(1, 2, 3)
+
+
+def test_nothing_is_measured_where_there_is_nothing_to_choose():
+    def bench(fn, quantiles):
+        raise AssertionError("measured")
+
+    pruned = {"early_config_prune": lambda configs, named, **kwargs: [configs[1]]}
+    for options in (
+        {"prune_configs_by": pruned},
+        {"configs": [triton.Config({"BLOCK": 64}, num_warps=w) for w in (1, 2)]},
+    ):
+        kernel = tuned(do_bench=bench, **options)
+        x, o = xo()
+        kernel[grid](x, o, 200)
+        assert torch.equal(o, x + 5) and kernel.best_config.kwargs == {"BLOCK": 64}
+
+
+def test_a_wrapper_that_is_no_kernel_of_ours():
+    launched: list = []
+    estimated: list = []
+
+    class Kernel:
+        fn = staticmethod(accumulate)
+
+        def run(self, **kwargs):
+            launched.append(kwargs["BLOCK"])
+
+    def bench(fn, quantiles):
+        fn()
+        return [launched[-1]] * 3
+
+    kernel = triton.runtime.Autotuner(
+        Kernel(), [], [triton.Config({"BLOCK": b}) for b in range(1, 11)], [], None, None, do_bench=bench,
+        prune_configs_by={
+            "early_config_prune": lambda configs, named, **kwargs: configs[:6],
+            "perf_model": lambda **kwargs: estimated.append(kwargs["BLOCK"]) or kwargs["BLOCK"],
+            "top_k": 0.5,
+        },
+    )  # fmt: skip
+    kernel.run()
+    assert estimated == [1, 2, 3, 4, 5, 6] and sorted(set(launched)) == [1, 2, 3] and launched[-1] == 1
+
+
+def test_measuring_for_so_many_milliseconds():
+    kernel = tuned(warmup=1, rep=2, use_cuda_graph=True)
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    assert all(len(t) == 3 for t in kernel.configs_timings.values()) and kernel.bench_time > 0
+    assert kernel.nargs is None
+
+
+def test_a_hook_that_fails_is_not_a_configuration_that_can_not_run():
+    def pre(args):
+        raise ValueError("of the hook")
+
+    kernel = tuned(configs=[triton.Config({"BLOCK": b}, pre_hook=pre) for b in (32, 64)])
+    with pytest.raises(ValueError, match="of the hook"):
+        kernel[grid](*xo(), 200)
+
+
+@pytest.mark.parametrize("asked", ["argument", "variable", "knob"])
+def test_choices_are_kept_on_disk(asked, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TORCH_PALLAS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCH_PALLAS_CACHE", "1")
+    if asked == "variable":
+        monkeypatch.setenv("TRITON_CACHE_AUTOTUNING", "1")
+    timed: list = []
+
+    def make(configs=CONFIGS, fn=accumulate):
+        options = {"cache_results": True} if asked == "argument" else {}
+        return triton.autotune(configs, ["n"], do_bench=slow_unless(64, timed), **options)(triton.jit(fn))
+
+    with knobs.autotuning.scope():
+        knobs.autotuning.print = True
+        if asked == "knob":
+            knobs.autotuning.cache = True
+        x, o = xo()
+        first = make()
+        first[grid](x, o, 200)
+        assert len(timed) == 3 and "best config selected: BLOCK: 64, num_warps: 4" in capsys.readouterr().out
+        again = make()
+        again[grid](x, o, 200)
+        assert len(timed) == 3 and again.best_config == first.best_config and torch.equal(o, 2 * x + 5)
+        assert list(again.configs_timings.values()) == list(first.configs_timings.values())
+        assert "selected" not in capsys.readouterr().out
+        again[grid](x[:100], o, 100)  # another key
+        assert len(timed) == 6
+        make(CONFIGS[:2])[grid](x, o, 200)  # other configurations
+        assert len(timed) == 8
+        make(fn=accumulate_more)[grid](x, o, 200)  # another kernel
+        assert len(timed) == 11
+        for file in tmp_path.glob("autotune/*"):
+            file.write_bytes(b"broken")
+        make()[grid](x, o, 200)
+        assert len(timed) == 14
+
+
+def accumulate_more(x, o, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + i, tl.load(o + i, mask=i < n) + 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def test_without_being_asked_nothing_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_PALLAS_CACHE_DIR", str(tmp_path))
+    kernel = tuned()
+    kernel[grid](*xo(), 200)
+    assert not list(tmp_path.glob("autotune/*"))
+
+
+def test_warmup_compiles_every_configuration():
+    handles = tuned().warmup(torch.float32, torch.float32, 200, grid=(1,))
+    assert [h.src.constants[3,] for h in handles] == [32, 64, 128]
+
+
+def test_a_configuration_as_text_and_by_pickle():
+    import pickle
+
+    config = triton.Config({"BLOCK": 32}, num_warps=8, maxnreg=128)
+    assert str(config) == "BLOCK: 32, num_warps: 8, num_ctas: 1, num_stages: 3, maxnreg: 128, ir_override: None"
+    assert pickle.loads(pickle.dumps(config)) == config
 
 
 # -- heuristics, and both
