@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 
 from bridge import compat
-from bridge.diagnostics import Where, error
+from bridge.diagnostics import Diagnostic, Where, error
 from frontend_triton_compat.access import Memory
 from frontend_triton_compat.ir import Param
 from frontend_triton_compat.language.constexpr import constexpr, unwrap
@@ -398,15 +399,26 @@ def grid_of(grid: Any, meta: Mapping[str, Any], defined: Where | None) -> tuple[
             where=launch_line(defined),
             do="kernel[(n_programs,)](...), or a function of the arguments: kernel[lambda meta: (...,)](...)",
         )
-    if min(sizes) < 1:
-        raise error(
-            "launch-grid",
-            f"the grid {tuple(sizes)} has no programs",
-            where=launch_line(defined),
-            why="no program would run, so no output would be written; an empty tensor is the usual cause",
-            do="skip the launch when there is nothing to do: `if x.numel(): kernel[grid](...)`",
-        )
+    if min(sizes) < 1 and not (min(sizes) == 0 and stands_for_triton()):
+        raise no_programs(sizes, defined)
     return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def stands_for_triton() -> bool:
+    """Whether ``import triton`` gives this package: programs written for Triton run, and a grid may be empty there."""
+    ours = sys.modules.get(__package__ or "")
+    return ours is not None and sys.modules.get("triton") is ours
+
+
+def no_programs(sizes: Sequence[int], defined: Where | None) -> Diagnostic:
+    """The diagnostic of a grid without programs."""
+    return error(
+        "launch-grid",
+        f"the grid {tuple(sizes)} has no programs",
+        where=launch_line(defined),
+        why="no program would run, so no output would be written; an empty tensor is the usual cause",
+        do="skip the launch when there is nothing to do: `if x.numel(): kernel[grid](...)`",
+    )
 
 
 def memory_of(name: str, array: Any, exact: bool) -> Memory:

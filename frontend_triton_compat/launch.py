@@ -23,7 +23,7 @@ from frontend_triton_compat.parse.executed import remember
 from frontend_triton_compat.parse.source import place_of
 from frontend_triton_compat.reflection import Reflection
 from frontend_triton_compat.specialise import SURPRISES, Specialisations, defect
-from frontend_triton_compat.warmup import handle_of, options_of, warm
+from frontend_triton_compat.warmup import handle_of, launch_nothing, options_of, warm
 
 #: Called with (kernel, grid, bound arguments) before every launch; see `record`.
 observers: list[Callable[..., None]] = []
@@ -151,6 +151,8 @@ class JITFunction(Reflection):
             hook(*args, **kwargs)
         call = self._signature.call(args, kwargs)
         sizes = grid_of(grid, call.meta, self.where)
+        if 0 in sizes:
+            return launch_nothing(self, call, sizes, kwargs)
         for observe in observers:
             observe(self, sizes, call.meta)
         self._last_grid = grid

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bridge.diagnostics import Diagnostic, error
+from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat import hooks
-from frontend_triton_compat.arguments import Call, aliases_of, grid_of, memory_of
+from frontend_triton_compat.arguments import Call, aliases_of, grid_of, memory_of, no_programs
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.handle import CompiledKernel
 from frontend_triton_compat.language.constexpr import unwrap
@@ -137,6 +137,27 @@ def handle_of(kernel: JITFunction, compiled: Compiled, call: Call, options: Mapp
         forms = kernel.device_caches[0][0]
         forms[hooks.key_of(kernel, call.params, call.meta, options)] = handle
     return handle
+
+
+def launch_nothing(
+    kernel: JITFunction, call: Call, sizes: tuple[int, int, int], kwargs: Mapping[str, Any]
+) -> CompiledKernel:
+    """A launch over a grid without programs, where ``import triton`` gives this package: as in Triton, nothing happens.
+
+    Raises:
+        TranslationError: the kernel has no translation, or the arrays are jax's, of which the results aren't known.
+    """
+    if kernel._on_jax(call):
+        raise no_programs(sizes, kernel.where)
+    note(
+        "empty-launch",
+        f"{kernel.fn.__name__} was launched over the grid {sizes}: nothing ran",
+        where=Where.caller(),
+        why="the grid has no programs; an empty tensor is the usual cause",
+        do="skip the launch when there is nothing to do: `if x.numel(): kernel[grid](...)`",
+    )
+    ir = parse(kernel.__translated__, {p.name: p for p in call.params}, (1, 1, 1))
+    return CompiledKernel(kernel, call.params, ir, options_of(kernel, kwargs))
 
 
 class Forms(dict[Any, CompiledKernel]):

@@ -351,3 +351,25 @@ def test_launches_leave_nothing_behind():
     finally:
         tracemalloc.stop()
     assert end - begin < 20_000
+
+
+# -- nothing to do
+
+
+def test_an_empty_grid_does_nothing_where_programs_for_triton_run():
+    from bridge.diagnostics import DiagnosticNote
+    from frontend_triton_compat import shim
+
+    a, b, o = three()
+    with pytest.raises(Diagnostic, match="TPB251"):
+        add[(0,)](a, b, o, N=32)
+    with shim.installed(displace=True):
+        with pytest.warns(DiagnosticNote, match="TPB275"):
+            handle = add[(2, 0)](a, b, o, N=32)
+        assert torch.equal(o, torch.zeros(32))
+        handle[(1,)](a, b, o, 32)
+        assert torch.equal(o, a + b)
+        with pytest.raises(Diagnostic, match="TPB251"):
+            add[(-1,)](a, b, o, N=32)
+        with pytest.raises(Diagnostic, match="TPB251"):
+            add[(0,)](jnp.ones(32), jnp.ones(32), jnp.ones(32), N=32)
