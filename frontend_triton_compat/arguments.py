@@ -234,7 +234,8 @@ class Signature:
             return Param(name, index, "tuple", value=kind, items=items)
         inner = getattr(value, "base", None)
         if isinstance(inner, torch.Tensor) and isinstance(getattr(value, "dtype", None), dtype):
-            plain = getattr(torch, value.dtype.numpy_name.rstrip("_"), None)
+            raw = value.dtype.name == "fp8e4b15"  # Triton's own format goes over as bytes
+            plain = torch.uint8 if raw else getattr(torch, value.dtype.numpy_name.rstrip("_"), None)
             if plain is None:
                 raise error(
                     "launch-dtype",

@@ -156,7 +156,8 @@ _MANTISSA = {
     "fp64": 52,
 }
 ALL_DTYPES: tuple[dtype, ...] = tuple(dtype(n) for n in _TABLE if n != "void")
-_BY_NUMPY = {d.numpy_name: d for d in ALL_DTYPES} | {"bool": dtype("int1")}
+# fp8e4b15 is Triton's own format; the ml_dtypes type of its row only has its size
+_BY_NUMPY = {d.numpy_name: d for d in ALL_DTYPES if d.name != "fp8e4b15"} | {"bool": dtype("int1")}
 
 
 def from_numpy_name(name: str) -> dtype:

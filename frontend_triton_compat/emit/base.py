@@ -43,7 +43,7 @@ class Base:
         self.lines: list[str] = []
         self.indent = 1
         self.env: dict[Value, Expr] = {}
-        self.names: set[str] = set(_RESERVED) | {p.name for p in plan.kernel.params}
+        self.names: set[str] = set(_RESERVED) | set(HELPERS) | {p.name for p in plan.kernel.params}
         self.helpers: dict[str, None] = {}
         self.counters: dict[Var, str] = {}  # serial loop variable -> its name in the source
         self.active: dict[Op, Expr] = {}  # loop -> which programs still run it
@@ -268,8 +268,9 @@ class Base:
     def with_helpers(self, code: str) -> str:
         """Remember the table's functions that some code calls."""
         for name in HELPERS:
-            if f"{name}(" in code:
+            if f"{name}(" in code and name not in self.helpers:
                 self.helpers[name] = None
+                self.with_helpers(HELPERS[name][self.target].partition(":")[2])
         return code
 
     def helper_text(self) -> list[str]:

@@ -20,6 +20,7 @@ from frontend_triton_compat.emit.module import Module, Operand, Result
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op
+from frontend_triton_compat.language.rows_cast import E4B15
 from frontend_triton_compat.schedule import Schedule
 from frontend_triton_compat.types import INT64
 
@@ -384,6 +385,8 @@ class CpuEmitter(Emitter):
             if view.widened:
                 room = tuple((0, w - n) for w, n in zip(view.widths, view.shape))
                 text.append(f"    {p} = jnp.pad({p}, {room})  # room for masked blocks that run over the end")
+            if self._raw(p):
+                text.append(f"    {p} = lax.bitcast_convert_type({p}, jnp.{E4B15})")
         operands += [Operand(s, (1,), scalar=True) for s in scalars]
         shapes = [
             f"jax.ShapeDtypeStruct({_shape(list(plan.views[p].widths))}, jnp.{self._element(p)})" for p in plan.written
@@ -403,6 +406,8 @@ class CpuEmitter(Emitter):
         for i, p in enumerate(plan.written):
             view = plan.views[p]
             whole = f"results[{i}]" + (f"[{_narrowed(view)}]" if view.widened else "")
+            if self._raw(p):
+                whole = f"lax.bitcast_convert_type({whole}, jnp.uint8)"
             if view.pad == (0, 0):
                 finals.append(whole)
                 results.append(Result(p, view.shape, view.origin, view.strides, self._box(p)))
@@ -412,6 +417,10 @@ class CpuEmitter(Emitter):
                 results.append(Result(p, (n,), view.origin + view.pad[0], (1,), ((0, n),)))
         text.append(f"    return {tuple_of(finals)}")
         return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results))
+
+    def _raw(self, param: str) -> bool:
+        """Whether the elements go over as bytes: neither torch nor jax has Triton's format."""
+        return self._element(param) == E4B15
 
     def _element(self, param: str) -> str:
         access = next(a for a in self.plan.accesses.values() if a.param == param)

@@ -11,6 +11,7 @@ from typing import Any
 
 from bridge.diagnostics import error
 from frontend_triton_compat.emit.base import Base, line_of
+from frontend_triton_compat.emit.casts import cast_code, cast_number
 from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight, union
 from frontend_triton_compat.emit.fills import fold_constant
 from frontend_triton_compat.forms import Var
@@ -110,14 +111,18 @@ class Elementwise(Base):
         """A conversion, with C's meaning for float to a narrow integer."""
         source, target = op.operands[0].type.element, op.result.type.element
         inner = self.value(op.operands[0])
-        code = cast_code(inner, source, target)
+
+        def converted(e: Expr) -> str:
+            return self.with_helpers(cast_code(e, source, target, op.attrs.get("rounding"), self.target, op.where))
+
         fills = {}
         for var, fill in inner.fills.items():
-            if fill.literal is not None:
+            narrow = str(source).startswith("fp8") or str(target).startswith("fp8")
+            if fill.literal is not None and not narrow:
                 fills[var] = literal(cast_number(fill.literal, target))
             else:
-                fills[var] = Expr(cast_code(fill, source, target), fill.dims)
-        return Expr(code, inner.dims, None, fills)
+                fills[var] = Expr(converted(fill), fill.dims)
+        return Expr(converted(inner), inner.dims, None, fills)
 
     def bitcast_(self, op: Op) -> Expr:
         """The same bits under another type."""
@@ -139,30 +144,3 @@ def _is_spread(operands: list[Expr]) -> bool:
 def _wide(expr: Expr) -> bool:
     number = expr.literal
     return isinstance(number, int) and not isinstance(number, bool) and not -(2**31) <= number < 2**31
-
-
-def cast_code(inner: Expr, source: Any, target: Any) -> str:
-    """Source of a conversion between two element types."""
-    name = target.numpy_name
-    if inner.literal is not None and not inner.dims:
-        return literal(cast_number(inner.literal, target), name).code
-    if source == target:
-        return inner.code
-    if target.is_bool():
-        return f"{inner.operand} != 0"
-    if source.is_floating() and target.is_int() and target.primitive_bitwidth < 32:
-        return f"{inner.operand}.astype(jnp.int32).astype(jnp.{name})"
-    return f"{inner.operand}.astype(jnp.{name})"
-
-
-def cast_number(value: Any, target: Any) -> Any:
-    """A Python number under another element type."""
-    if target.is_bool():
-        return bool(value)
-    if target.is_floating():
-        return float(value)
-    if isinstance(value, float):
-        value = int(value) if abs(value) < 2**63 else 0
-    bits = target.primitive_bitwidth
-    low = int(value) & ((1 << bits) - 1)
-    return low - (1 << bits) if target.kind == "int" and low >> (bits - 1) else low

@@ -13,6 +13,7 @@ from typing import Any
 from frontend_triton_compat.language import extra, math, random, target_info
 from frontend_triton_compat.language import methods as _methods
 from frontend_triton_compat.language import rows_arith as _rows_arith
+from frontend_triton_compat.language import rows_cast as _rows_cast
 from frontend_triton_compat.language import rows_math as _rows_math
 from frontend_triton_compat.language import rows_tile as _rows_tile
 from frontend_triton_compat.language.aggregate import aggregate as _aggregate

@@ -77,7 +77,19 @@ def active() -> bool:
     return bool(_stack())
 
 
-def fail(slug: str, what: str, *, why: str = "", do: str | tuple[str, ...] = ()) -> Diagnostic:
-    """A diagnostic at the expression being translated, ready to be raised."""
+def fail(slug: str, what: str, *, why: str = "", do: str | tuple[str, ...] = (), triton: str = "") -> Diagnostic:
+    """A diagnostic at the expression being translated, ready to be raised.
+
+    Args:
+        slug: a slug of the registry.
+        what: one line on this case.
+        why: the reason.
+        do: remedies.
+        triton: Triton's own words for this error where programs look for them; they become the diagnostic's cause, as
+            in Triton, whose errors are caused by a `ValueError`.
+    """
     where = current().where if active() else Where.caller()
-    return error(slug, what, where=where, why=why, do=do)
+    diagnostic = error(slug, what, where=where, why=why, do=do)
+    if triton:
+        diagnostic.__cause__ = ValueError(triton)
+    return diagnostic

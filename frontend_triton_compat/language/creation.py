@@ -149,7 +149,13 @@ def zeros_like(input: Any) -> tensor:
 def _axis(axis: Any, what: str) -> int:
     axis = static_int(axis, f"the axis of {what}")
     if axis not in (0, 1, 2):
-        raise fail("needs-constexpr", f"{what}({axis})", why="a grid has the axes 0, 1 and 2", do="use 0, 1 or 2")
+        raise fail(
+            "needs-constexpr",
+            f"{what}({axis})",
+            why="a grid has the axes 0, 1 and 2",
+            do="use 0, 1 or 2",
+            triton=f"{what} axis must be 0, 1, or 2 but got {axis}",
+        )
     return axis
 
 

@@ -14,7 +14,7 @@ from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import current, fail
 from frontend_triton_compat.language.semantic import Operand, binary_operands, bitcast, broadcast, cast, map_, to_tensor
 from frontend_triton_compat.language.tensor import is_number, is_pointer, tensor
-from frontend_triton_compat.types import BF16, FP32, INT1, UINT32, UINT64
+from frontend_triton_compat.types import BF16, FP32, INT1, UINT8, UINT32, UINT64
 
 
 class PropagateNan(Enum):
@@ -72,6 +72,12 @@ def abs(x: Operand) -> tensor:
     x = to_tensor(x)
     if is_pointer(x):
         raise fail("operand-type", "abs of a pointer", why="a pointer has no sign", do="load the value first")
+    if x.dtype.is_fp8():
+        bits = bitcast(x, UINT8)
+        size = operators.and_(bits, 0x7F)
+        if x.dtype.name in ("fp8e4b8", "fp8e5b16"):  # the sign of nothing is NaN there
+            size = where(operators.compare("eq", bits, 0x80), bits, size)
+        return bitcast(size, x.dtype)
     return x if x.dtype.is_int_unsigned() else map_("abs", x)
 
 

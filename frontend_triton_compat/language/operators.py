@@ -112,7 +112,7 @@ def _bits(x: Operand, y: Operand, what: str) -> tuple[tensor, tensor]:
         if is_pointer(t) or not t.dtype.is_int():
             raise fail(
                 "operand-type",
-                f"{what} of {a.dtype} and {b.dtype}",
+                f"{what}: invalid operands of type {a.dtype} and {b.dtype}",
                 why="bitwise operations are for integers and booleans",
                 do="compare first (x > 0) & (y > 0), or bitcast: x.to(tl.int32, bitcast=True)",
             )

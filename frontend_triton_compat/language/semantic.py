@@ -42,6 +42,8 @@ def emit(kind: str, operands: Sequence[tensor], types: Sequence[TileType], **att
 
 def constant(value: Any, t: dtype, name: str = "", literal: bool = True) -> tensor:
     """A scalar constant of type `t`."""
+    if t.is_fp8() and value != 0:
+        return cast(constant(value, FP32), t)
     if t.is_int():
         value = wrap(int(value), t)
     elif t.is_floating():
@@ -161,7 +163,7 @@ def result_type(a: dtype, a_number: bool, b: dtype, b_number: bool, division: bo
     if division and a.is_int_unsigned() != b.is_int_unsigned():
         raise fail(
             "operand-type",
-            f"{what} of {a} and {b}, which have different signedness",
+            f"{what} of {a} and {b}: Cannot use /, // or % with {a} and {b} because they have different signedness",
             why="the quotient of a signed and an unsigned integer has no useful meaning",
             do=f"cast one of them: x.to(tl.{b})" if not b_number else f"cast the tile to a signed type: x.to(tl.{b})",
         )
@@ -209,7 +211,7 @@ def _check_pointers(left: tensor, right: tensor, what: str, pointers: str) -> No
     if wrong:
         raise fail(
             "operand-type",
-            f"{what} of {left.dtype} and {right.dtype}",
+            f"{what}: invalid operands of type {left.dtype} and {right.dtype}",
             why="a pointer only takes integer offsets, counted in elements",
             do="load the value first with tl.load(pointer), or cast the offset to tl.int32",
         )
@@ -364,6 +366,13 @@ def map_(fn: str, *operands: tensor) -> tensor:
     row = ROWS[fn]
     first = operands[-1] if fn == "where" else operands[0]
     t = first.dtype
+    if str(t) == "fp8e4b15" and fn != "where":
+        raise fail(
+            "operand-type",
+            f"{fn} of {t}",
+            why="fp8e4b15 is a format for storage: it is only loaded, stored, chosen from and converted",
+            do="convert it first: x.to(tl.float16)",
+        )
     element = INT1 if row.result == "bool" else INT32 if row.result == "int32" else t
     numbers = [x.const for x in operands]
     if all(n is not None for n in numbers) and isinstance(t, dtype):
