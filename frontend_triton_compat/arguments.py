@@ -233,6 +233,8 @@ class Signature:
             call.key.append((kind, len(items)))
             return Param(name, index, "tuple", value=kind, items=items)
         inner = getattr(value, "base", None)
+        if inner is not None and hasattr(value, "block_shape"):
+            return self._descriptor(name, index, value, call)
         if isinstance(inner, torch.Tensor) and isinstance(getattr(value, "dtype", None), dtype):
             raw = value.dtype.name == "fp8e4b15"  # Triton's own format goes over as bytes
             plain = torch.uint8 if raw else getattr(torch, value.dtype.numpy_name.rstrip("_"), None)
@@ -247,15 +249,6 @@ class Signature:
             call.arrays[name] = inner.view(plain)
             call.key.append(value.dtype)
             return Param(name, index, "pointer", value.dtype)
-        if isinstance(inner, torch.Tensor) and hasattr(value, "block_shape"):
-            raise error(
-                "launch-arguments",
-                f"argument {name!r} is a {type(value).__name__} made on the host",
-                where=self.where,
-                why="a launch takes tensors; only a kernel makes descriptors here",
-                do=f"pass the tensor, and in the kernel: {name} = tl.make_tensor_descriptor({name}_ptr, shape=[...], "
-                "strides=[...], block_shape=[...])",
-            )
         raise error(
             "launch-arguments",
             f"argument {name!r} is a {type(value).__name__}",
@@ -270,6 +263,18 @@ class Signature:
         while item in self.known or any(item in taken for taken in (call.arrays, call.scalars, call.ints)):
             item += "_"
         return item
+
+    def _descriptor(self, name: str, index: int, value: Any, call: Call) -> Param:
+        """A tensor descriptor made on the host: its tensor, sizes and strides, in the parts of one parameter."""
+        base = self._argument(name, index, value.base, call)
+        parts = [
+            self._argument(f"{name}_{part}", index, tuple(int(n) for n in getattr(value, part)), call)
+            for part in ("shape", "strides")
+        ]
+        block = tuple(int(unwrap(n)) for n in value.block_shape)
+        static = (block, str(getattr(value, "padding", "zero")))
+        call.key.append(static)
+        return Param(name, index, "descriptor", value=static, items=(base, *parts))
 
     def _torch_element(self, name: str, t: torch.Tensor, placeless: bool = False) -> dtype:
         found = _TORCH_NAMES.get(t.dtype)

@@ -96,10 +96,11 @@ class Param:
     Attributes:
         name: the parameter's name.
         index: its position in the signature.
-        kind: ``pointer``, ``int``, ``float``, ``constexpr`` (None and bools included) or ``tuple``.
+        kind: ``pointer``, ``int``, ``float``, ``constexpr`` (None and bools included), ``tuple`` or ``descriptor``.
         type: element type of a pointer, int or float; None otherwise.
-        value: the number of an int or constexpr, a tuple's (named) class; None otherwise.
-        items: a tuple's elements.
+        value: the number of an int or constexpr, a tuple's (named) class, block shape and padding of a descriptor; None
+            otherwise.
+        items: a tuple's elements; pointer, shape and strides of a descriptor.
     """
 
     name: str

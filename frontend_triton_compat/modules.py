@@ -68,7 +68,11 @@ ASSEMBLED: dict[str, tuple[str, frozenset[str] | None]] = {
         ("triton.tools.tensor_descriptor", "triton.runtime", "TensorDescriptor"),
         ("triton.tools.disasm", "", ""),
         ("triton.tools.mxfp", "", ""),
-        ("triton.tools.ragged_tma", "triton.runtime", "TensorDescriptor"),
+        (
+            "triton.tools.ragged_tma",
+            "triton.descriptors",
+            "TensorDescriptor create_ragged_descriptor to_ragged_indices load_ragged store_ragged atomic_add_ragged",
+        ),
         ("triton.profiler.language", "", ""),
         ("triton.profiler.viewer", "", ""),
         ("triton.experimental", "", ""),

@@ -18,7 +18,6 @@ from frontend_triton_compat.language import rows_math as _rows_math
 from frontend_triton_compat.language import rows_tile as _rows_tile
 from frontend_triton_compat.language.aggregate import aggregate as _aggregate
 from frontend_triton_compat.language.aggregate import tensor_descriptor_type, tuple_type
-from frontend_triton_compat.language.block_pointer import tensor_descriptor
 from frontend_triton_compat.language.constexpr import const, constexpr, constexpr_function
 from frontend_triton_compat.language.control import (
     assume,
@@ -37,6 +36,15 @@ from frontend_triton_compat.language.control import (
 )
 from frontend_triton_compat.language.creation import arange, full, num_programs, program_id, zeros, zeros_like
 from frontend_triton_compat.language.creation import cast_ as cast
+from frontend_triton_compat.language.descriptor import (
+    _experimental_descriptor_load,
+    _experimental_descriptor_store,
+    load_tensor_descriptor,
+    make_tensor_descriptor,
+    store_tensor_descriptor,
+    tensor_descriptor,
+    tensor_descriptor_base,
+)
 from frontend_triton_compat.language.linalg import dot
 from frontend_triton_compat.language.math import (
     PropagateNan,
@@ -76,11 +84,8 @@ from frontend_triton_compat.language.memory import (
     atomic_xchg,
     atomic_xor,
     load,
-    load_tensor_descriptor,
     make_block_ptr,
-    make_tensor_descriptor,
     store,
-    store_tensor_descriptor,
 )
 from frontend_triton_compat.language.operators import add as _add
 from frontend_triton_compat.language.operators import mul as _mul
@@ -184,6 +189,7 @@ def str_to_ty(name: str, c: Any = None) -> Any:
     return dtype(short.get(name, name))
 
 
+_experimental_make_tensor_descriptor = make_tensor_descriptor
 for _name in _UNSUPPORTED:
     globals().setdefault(_name, _unsupported(_name))
 tanh = math.tanh

@@ -1,4 +1,4 @@
-"""Block pointers and tensor descriptors, taken apart into pointer arithmetic and masks.
+"""Block pointers, taken apart into pointer arithmetic and masks.
 
 Input: base pointer, shape, strides, offsets, block shape. Output: a tile of pointers, a mask and a fill value. Law:
 addresses are computed in 64 bits, as Triton does; nothing here reaches the IR.
@@ -6,7 +6,6 @@ addresses are computed in 64 bits, as Triton does; nothing here reaches the IR.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +20,8 @@ from frontend_triton_compat.types import INT32, INT64
 PADDINGS = ("", "zero", "nan")
 
 
-def _scalars(values: Any, what: str, t: Any, rank: int | None = None) -> tuple[tensor, ...]:
+def scalars(values: Any, what: str, t: Any, rank: int | None = None) -> tuple[tensor, ...]:
+    """Integers, one a dimension, as scalars of one type."""
     values = unwrap(values)
     values = tuple(values) if isinstance(values, (list, tuple)) else (values,)
     out = tuple(to_tensor(v) for v in values)
@@ -48,7 +48,7 @@ class BlockPointer:
     @classmethod
     def make(cls, base: tensor, shape: Any, strides: Any, offsets: Any, block_shape: Any) -> BlockPointer:
         """Check the parts and put them together."""
-        sizes = _scalars(shape, "the shape", INT64)
+        sizes = scalars(shape, "the shape", INT64)
         rank = len(sizes)
         block = static_shape(block_shape, "the block shape")
         if len(block) != rank:
@@ -58,8 +58,8 @@ class BlockPointer:
                 why="block_shape and shape must have one entry a dimension",
                 do="give a block size for every dimension (1 is allowed)",
             )
-        strides = _scalars(strides, "the strides", INT64, rank)
-        return cls(base, sizes, strides, _scalars(offsets, "the offsets", INT32, rank), block)
+        strides = scalars(strides, "the strides", INT64, rank)
+        return cls(base, sizes, strides, scalars(offsets, "the offsets", INT32, rank), block)
 
     @property
     def dtype(self) -> Any:
@@ -78,7 +78,7 @@ class BlockPointer:
 
     def advanced(self, offsets: Any) -> BlockPointer:
         """The same block further on."""
-        steps = _scalars(offsets, "the offsets of advance", INT32, len(self.offsets))
+        steps = scalars(offsets, "the offsets of advance", INT32, len(self.offsets))
         return replace(
             self, offsets=tuple(a if b.const == 0 else operators.add(a, b) for a, b in zip(self.offsets, steps))
         )
@@ -138,45 +138,3 @@ class BlockPointer:
         if mask is not None and padding:
             fill = float("nan") if padding == "nan" else 0
         return pointer, mask, fill
-
-
-@dataclass(frozen=True)
-class tensor_descriptor:
-    """What `tl.make_tensor_descriptor` gives: blocks of it are loaded and stored with bounds checked."""
-
-    base: tensor
-    shape: Any
-    strides: Any
-    block_shape: Any = field(metadata={"carry": "static"})
-    padding_option: Any = field(metadata={"carry": "static"})
-    _load: Callable[..., Any] = field(repr=False, metadata={"carry": "static"})
-    _store: Callable[..., Any] = field(repr=False, metadata={"carry": "static"})
-
-    @property
-    def dtype(self) -> Any:
-        """The element type."""
-        return self.base.dtype.element_ty
-
-    def _block(self, offsets: Any) -> BlockPointer:
-        return BlockPointer.make(self.base, self.shape, self.strides, offsets, self.block_shape)
-
-    def load(self, offsets: Any) -> tensor:
-        """The block at `offsets`; elements outside of the tensor are padding."""
-        every = tuple(range(len(unwrap(self.block_shape))))
-        return self._load(
-            self._block(offsets), boundary_check=every, padding_option=unwrap(self.padding_option) or "zero"
-        )
-
-    def store(self, offsets: Any, value: Any) -> None:
-        """Write the block at `offsets`; elements outside of the tensor are dropped."""
-        every = tuple(range(len(unwrap(self.block_shape))))
-        self._store(self._block(offsets), value, boundary_check=every)
-
-    def scatter(self, value: Any, *offsets: Any) -> None:
-        """Rows written to places that a tile names: a diagnostic."""
-        raise fail(
-            "not-translated",
-            "scatter of a tensor descriptor has no translation",
-            why="a descriptor moves whole blocks here",
-            do="store through pointers: tl.store(ptr + rows[:, None] * stride + columns[None, :], value)",
-        )

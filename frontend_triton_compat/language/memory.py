@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frontend_triton_compat.language.block_pointer import BlockPointer, tensor_descriptor
+from frontend_triton_compat.language.block_pointer import BlockPointer
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import current, fail
 from frontend_triton_compat.language.semantic import broadcast, broadcast_to, cast, constant, emit, to_tensor
@@ -16,7 +16,8 @@ from frontend_triton_compat.language.tensor import is_pointer, tensor
 from frontend_triton_compat.types import INT1, TileType
 
 
-def _pointer(pointer: Any, what: str) -> tensor:
+def as_pointer(pointer: Any, what: str) -> tensor:
+    """A pointer, checked."""
     if not is_pointer(pointer):
         raise fail(
             "memory-access",
@@ -92,7 +93,7 @@ def load(
         p, mask, other = pointer.access(boundary_check, padding_option)
     else:
         _no_checks(boundary_check, padding_option, "load")
-        p = _pointer(pointer, "load")
+        p = as_pointer(pointer, "load")
     if unwrap(other) is not None and unwrap(mask) is None:
         raise fail(
             "memory-access",
@@ -135,7 +136,7 @@ def store(
         p, mask, _ = pointer.access(boundary_check, "")
     else:
         _no_checks(boundary_check, "", "store")
-        p = _pointer(pointer, "store")
+        p = as_pointer(pointer, "store")
     p, v, m = _written(p, value, mask, "store")
     emit("store", [p, v] if m is None else [p, v, m], [], has_mask=m is not None)
 
@@ -178,7 +179,7 @@ _SCOPES = ("gpu", "cta", "sys")
 def _atomic_operands(fn: str, pointer: Any, sem: Any, scope: Any) -> tensor:
     """The pointer of an atomic, its dtype and options checked as Triton checks them."""
     current(f"tl.atomic_{fn}")
-    p = _pointer(pointer, f"atomic_{fn}")
+    p = as_pointer(pointer, f"atomic_{fn}")
     for name, value, known in (("sem", unwrap(sem), _SEMANTICS), ("scope", unwrap(scope), _SCOPES)):
         if value and value not in known:
             raise fail(
@@ -207,7 +208,8 @@ def _atomic_operands(fn: str, pointer: Any, sem: Any, scope: Any) -> tensor:
     return p
 
 
-def _atomic(fn: str, pointer: Any, value: Any, mask: Any, sem: Any, scope: Any) -> tensor:
+def update(fn: str, pointer: Any, value: Any, mask: Any, sem: Any = None, scope: Any = None) -> tensor:
+    """One of the atomic updates by name; gives the old value."""
     p, v, m = _written(_atomic_operands(fn, pointer, sem, scope), value, mask, f"atomic_{fn}")
     operands = [p, v] if m is None else [p, v, m]
     return emit("atomic", operands, [v.handle.type], fn=fn, has_mask=m is not None)[0]
@@ -215,37 +217,37 @@ def _atomic(fn: str, pointer: Any, value: Any, mask: Any, sem: Any, scope: Any) 
 
 def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Add to memory in one indivisible step; gives the old value."""
-    return _atomic("add", pointer, val, mask, sem, scope)
+    return update("add", pointer, val, mask, sem, scope)
 
 
 def atomic_max(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Raise memory to at least `val` in one indivisible step; gives the old value."""
-    return _atomic("max", pointer, val, mask, sem, scope)
+    return update("max", pointer, val, mask, sem, scope)
 
 
 def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Lower memory to at most `val` in one indivisible step; gives the old value."""
-    return _atomic("min", pointer, val, mask, sem, scope)
+    return update("min", pointer, val, mask, sem, scope)
 
 
 def atomic_and(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Bitwise and with memory in one indivisible step; gives the old value."""
-    return _atomic("and", pointer, val, mask, sem, scope)
+    return update("and", pointer, val, mask, sem, scope)
 
 
 def atomic_or(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Bitwise or with memory in one indivisible step; gives the old value."""
-    return _atomic("or", pointer, val, mask, sem, scope)
+    return update("or", pointer, val, mask, sem, scope)
 
 
 def atomic_xor(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Bitwise exclusive or with memory in one indivisible step; gives the old value."""
-    return _atomic("xor", pointer, val, mask, sem, scope)
+    return update("xor", pointer, val, mask, sem, scope)
 
 
 def atomic_xchg(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Exchange with memory in one indivisible step; gives the old value."""
-    return _atomic("xchg", pointer, val, mask, sem, scope)
+    return update("xchg", pointer, val, mask, sem, scope)
 
 
 def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> tensor:
@@ -262,7 +264,7 @@ def make_block_ptr(
 ) -> BlockPointer:
     """A pointer to a block of a tensor that knows the tensor's shape, strides and the block's offsets."""
     current("tl.make_block_ptr")
-    return BlockPointer.make(_pointer(base, "make_block_ptr"), shape, strides, offsets, block_shape)
+    return BlockPointer.make(as_pointer(base, "make_block_ptr"), shape, strides, offsets, block_shape)
 
 
 def advance(base: Any, offsets: Any) -> BlockPointer:
@@ -276,23 +278,3 @@ def advance(base: Any, offsets: Any) -> BlockPointer:
             do="add to a plain pointer: ptr += step",
         )
     return base.advanced(offsets)
-
-
-def make_tensor_descriptor(
-    base: Any, shape: Any, strides: Any, block_shape: Any, padding_option: Any = "zero"
-) -> tensor_descriptor:
-    """A description of a tensor in memory whose blocks are loaded and stored with all bounds checked."""
-    current("tl.make_tensor_descriptor")
-    return tensor_descriptor(
-        _pointer(base, "make_tensor_descriptor"), shape, strides, block_shape, padding_option, load, store
-    )
-
-
-def load_tensor_descriptor(desc: Any, offsets: Any) -> tensor:
-    """The block of a tensor descriptor at `offsets`."""
-    return desc.load(offsets)
-
-
-def store_tensor_descriptor(desc: Any, offsets: Any, value: Any) -> None:
-    """Write a block of a tensor descriptor at `offsets`."""
-    desc.store(offsets, value)

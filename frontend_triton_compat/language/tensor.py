@@ -11,8 +11,36 @@ from dataclasses import dataclass
 from typing import Any
 
 from frontend_triton_compat import ir
+from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import fail
 from frontend_triton_compat.types import TileType, dtype, pointer_type
+
+
+class Shape(tuple[int, ...]):
+    """Sizes of a tile; as in Triton, lists and tuples are added to it and compared with it alike."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (list, tuple)):
+            return tuple.__eq__(self, tuple(unwrap(v) for v in other))
+        return NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
+
+    def __add__(self, other: Any) -> Any:
+        return Shape((*self, *other)) if isinstance(other, (list, tuple)) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return Shape((*other, *self)) if isinstance(other, (list, tuple)) else NotImplemented
+
+    def __getitem__(self, index: Any) -> Any:
+        found = tuple.__getitem__(self, index)
+        return Shape(found) if isinstance(index, slice) else found
 
 
 @dataclass(frozen=True)
@@ -86,13 +114,13 @@ class tensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes, all known at translation; ``()`` for a scalar."""
-        return self.handle.type.shape
+        return Shape(self.handle.type.shape)
 
     @property
     def type(self) -> Any:
         """`block_type` of a tile, the element type of a scalar."""
         t = self.handle.type
-        return block_type(t.element, t.shape) if t.shape else t.element
+        return block_type(t.element, Shape(t.shape)) if t.shape else t.element
 
     @property
     def numel(self) -> int:

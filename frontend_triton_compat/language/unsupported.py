@@ -38,14 +38,6 @@ UNSUPPORTED: dict[str, tuple[str, str]] = {
     "smid": ("a program has no processor number", "use tl.program_id"),
     "extract_slice": ("slices of a tile have no translation", "load the part that is needed"),
     "insert_slice": ("slices of a tile have no translation", "store the parts one by one"),
-    "_experimental_descriptor_load": (
-        "descriptors come from tl.make_tensor_descriptor",
-        "use descriptor.load(offsets)",
-    ),
-    "_experimental_descriptor_store": (
-        "descriptors come from tl.make_tensor_descriptor",
-        "use descriptor.store(offsets, value)",
-    ),
 }
 
 

@@ -15,6 +15,7 @@ from bridge.diagnostics import Where, error
 from frontend_triton_compat import ir
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import Context, translating
+from frontend_triton_compat.language.descriptor import given_descriptor
 from frontend_triton_compat.language.semantic import constant
 from frontend_triton_compat.language.tensor import tensor
 from frontend_triton_compat.parse.calls import jit_target
@@ -92,6 +93,8 @@ def _argument(param: ir.Param, ctx: Context, where: Where) -> Any:
     if param.kind == "tuple":
         items = [_argument(p, ctx, where) for p in param.items]
         return tuple(items) if param.value in (None, tuple) else param.value(*items)
+    if param.kind == "descriptor":
+        return given_descriptor(*(_argument(p, ctx, where) for p in param.items), *param.value)
     if param.kind == "int":
         number = constant(int(param.value), param.type, name=param.name, literal=False)
         number.handle.name = param.name

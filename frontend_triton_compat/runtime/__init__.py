@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +25,7 @@ from frontend_triton_compat.autotune import (
     autotune,
     heuristics,
 )
+from frontend_triton_compat.descriptors import TensorDescriptor
 from frontend_triton_compat.handle import CompiledKernel
 from frontend_triton_compat.hooks import JitFunctionInfo, LazyDict
 from frontend_triton_compat.language.constexpr import constexpr_function
@@ -38,6 +39,7 @@ from frontend_triton_compat.warmup import MockTensor
 
 TritonError = Diagnostic
 CompilationError = CompileTimeAssertionFailure = UnsupportedLanguageConstruct = TranslationError
+InterpreterError = TranslationError  # what Triton's interpreter raises for the same mistakes
 
 
 class OutOfResources(Diagnostic):
@@ -53,10 +55,6 @@ class OutOfResources(Diagnostic):
 
     def __reduce__(self):
         return (OutOfResources, (self.required, self.limit, self.name))
-
-
-class InterpreterError(TranslationError):
-    """Exists for ``except`` clauses: there is no separate interpreter here."""
 
 
 class PTXASError(TranslationError):
@@ -189,35 +187,6 @@ def reinterpret(tensor: Any, dtype: dtype) -> Any:
     except KeyError:
         same = False
     return base if same else TensorWrapper(base, dtype)
-
-
-@dataclass
-class TensorDescriptor:
-    """A tensor with the block shape that a kernel moves, made on the host.
-
-    Attributes:
-        base: the tensor.
-        shape, strides: of the tensor, in elements.
-        block_shape: of the block.
-        padding: ``zero`` or ``nan``, for what lies outside.
-        round_f32_to_tf32: accepted, without effect.
-    """
-
-    base: Any
-    shape: Sequence[int]
-    strides: Sequence[int]
-    block_shape: Sequence[int]
-    padding: str = "zero"
-    round_f32_to_tf32: bool = False
-
-    @staticmethod
-    def from_tensor(
-        tensor: Any, block_shape: Sequence[int], padding: str = "zero", round_f32_to_tf32: bool = False
-    ) -> TensorDescriptor:
-        """The descriptor of a whole tensor."""
-        return TensorDescriptor(
-            tensor, list(tensor.shape), list(tensor.stride()), list(block_shape), padding, round_f32_to_tf32
-        )
 
 
 def get_jit_fn_file_line(fn: Any) -> tuple[str, int]:

@@ -5,6 +5,7 @@ named ``case_...`` that gives a tensor, or a list of them.
 """
 
 import sys
+import traceback
 
 import torch
 import triton
@@ -308,10 +309,256 @@ def case_split_k():
     return c
 
 
+# -- descriptors and block pointers ----------------------------------------------------------------------------------
+
+
+@triton.jit
+def moved(src, dst, offsets, M, N, PLUS: tl.constexpr):
+    tl.static_assert(len(src.shape) == 2)
+    tl.static_assert(src.block_shape == dst.block_shape)
+    block = src.load(offsets)
+    dst.store(offsets, block + PLUS)
+
+
+@triton.jit
+def described(ptr, M, N, BM: tl.constexpr, BN: tl.constexpr, PAD: tl.constexpr):
+    return tl.make_tensor_descriptor(ptr, shape=[M, N], strides=[N, 1], block_shape=[BM, BN], padding_option=PAD)
+
+
+@triton.jit
+def describe_and_move(x, o, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    src, dst = described(x, M, N, BM, BN, "zero"), described(o, M, N, BM, BN, "zero")
+    moved(src, dst, [tl.program_id(0) * BM, tl.program_id(1) * BN], M, N, PLUS=1)
+
+
+@triton.jit
+def padded(x, o, M, N, BM: tl.constexpr, BN: tl.constexpr, PAD: tl.constexpr):
+    src = described(x, M, N, BM, BN, PAD)
+    block = tl.load_tensor_descriptor(src, [tl.program_id(0) * BM - 4, tl.program_id(1) * BN - 4])
+    i, j = tl.arange(0, BM), tl.arange(0, BN)
+    place = (tl.program_id(0) * 3 + tl.program_id(1)) * BM * BN
+    tl.store(o + place + i[:, None] * BN + j[None, :], block)
+
+
+def case_descriptors_made_in_helpers():
+    out = []
+    for dtype in (torch.float32, torch.int16, torch.float16):
+        x = mixed(12 * 24, dtype, 20).reshape(12, 24)
+        o = torch.full_like(x, 3)
+        describe_and_move[(2, 2)](x, o, 12, 24, BM=8, BN=16)
+        out.append(o)
+    return out
+
+
+def case_descriptors_pad():
+    out = []
+    for pad in ("zero", "nan"):
+        x, o = mixed(10 * 20, torch.float32, 21), torch.ones(6 * 64 * 2)
+        padded[(2, 3)](x, o, 10, 20, BM=8, BN=8, PAD=pad)
+        out.append(o)
+    return out
+
+
+@triton.jit
+def many_dimensions(x, o, shape, strides, BLOCK: tl.constexpr):
+    desc = tl.make_tensor_descriptor(x, shape=shape, strides=strides, block_shape=BLOCK)
+    rank: tl.constexpr = len(BLOCK)
+    block = desc.load((1,) * (rank - 1) + (4,))
+    index = tl.full(BLOCK, 0, tl.int32)
+    step = 1
+    for k in tl.static_range(rank - 1, -1, -1):
+        lane = tl.arange(0, BLOCK[k])
+        for _ in tl.static_range(k):
+            lane = tl.expand_dims(lane, 0)
+        for _ in tl.static_range(k + 1, rank):
+            lane = tl.expand_dims(lane, -1)
+        index += lane * step
+        step *= BLOCK[k]
+    tl.store(o + index, block)
+
+
+def case_one_to_five_dimensions():
+    out = []
+    for rank in range(1, 6):
+        shape, block = (3, 2, 3, 5, 20)[-rank:], (2, 2, 2, 4, 16)[-rank:]
+        n = 1
+        for size in shape:
+            n *= size
+        x, o = mixed(n, torch.float32, 22).reshape(shape), torch.full(block, 7.0)
+        many_dimensions[(1,)](x, o, tuple(shape), tuple(x.stride()), BLOCK=block)
+        out.append(o)
+    return out
+
+
+@triton.jit
+def carried(x, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    row = BM * tl.program_id(0)
+    desc = described(x, M, N, BM, BN, "zero")
+    for i in range(0, N, BN):
+        if i % (3 * BN) == 0:
+            desc = described(x, M, N, BM, BN, "zero")
+        desc.store([row, i], desc.load([row, i]) + 10)
+    n = 0
+    while n < N:
+        if n % (3 * BN) == 0:
+            desc = described(x, M, N, BM, BN, "zero")
+        desc.store([row, n], desc.load([row, n]) * 2)
+        n += BN
+
+
+def case_descriptors_in_loops():
+    x = mixed(16 * 64, torch.float32, 23)
+    carried[(2,)](x, 16, 64, BM=8, BN=16)
+    return x
+
+
+@triton.jit
+def batched(a, b, c, B, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr):
+    start = tl.program_id(0)
+    tm, tn, tk = tl.cdiv(M, BM), tl.cdiv(N, BN), tl.cdiv(K, BK)
+    tiles = B * tm * tn // P
+    if start < B * tm * tn % P:
+        tiles += 1
+    tile, k, at, row, col = start - P, -1, 0, 0, 0
+    ad = tl.make_tensor_descriptor(a + at * (M * K), [M, K], [K, 1], [BM, BK])
+    bd = tl.make_tensor_descriptor(b + at * (N * K), [N, K], [K, 1], [BN, BK])
+    cd = tl.make_tensor_descriptor(c + at * (M * N), [M, N], [N, 1], [BM, BN])
+    acc = tl.zeros((BM, BN), tl.float32)
+    for _ in range(tk * tiles):
+        k = tl.where(k == tk - 1, 0, k + 1)
+        if k == 0:
+            tile += P
+            at = tile // (tm * tn)
+            row, col = (tile // tn) % tm * BM, tile % tn * BN
+            ad = tl.make_tensor_descriptor(a + at * (M * K), [M, K], [K, 1], [BM, BK])
+            bd = tl.make_tensor_descriptor(b + at * (N * K), [N, K], [K, 1], [BN, BK])
+            cd = tl.make_tensor_descriptor(c + at * (M * N), [M, N], [N, 1], [BM, BN])
+        acc = tl.dot(ad.load([row, k * BK]), bd.load([col, k * BK]).T, acc, input_precision="ieee")
+        if k == tk - 1:
+            cd.store([row, col], acc)
+            acc = tl.zeros((BM, BN), tl.float32)
+
+
+def case_persistent_programs_with_descriptors():
+    a, b, c = mixed(2 * 32 * 48, torch.float32, 24), mixed(2 * 16 * 48, torch.float32, 25), torch.zeros(2, 32, 16)
+    batched[(3,)](a, b, c, 2, 32, 16, 48, BM=16, BN=16, BK=16, P=3)
+    return c
+
+
+@triton.jit
+def rows(x, index, o, y, X: tl.constexpr, Y: tl.constexpr, BX: tl.constexpr, BY: tl.constexpr):
+    i = tl.load(index + tl.arange(0, BX))
+    src = tl.make_tensor_descriptor(x, [X, Y], [Y, 1], [1, BY])
+    dst = tl.make_tensor_descriptor(o, [X, Y], [Y, 1], [1, BY])
+    dst.scatter(src.gather(i, y), tl.arange(0, BX), y)
+
+
+def case_rows_by_number():
+    out = []
+    for dtype in (torch.float32, torch.int8):
+        x = mixed(20 * 48, dtype, 26).reshape(20, 48)
+        index = torch.tensor([3, 19, 0, 25, 7, -1, 7, 2], dtype=torch.int32)
+        o = torch.full_like(x, 5)
+        rows[(1,)](x, index, o, 32, X=20, Y=48, BX=8, BY=32)
+        out.append(o)
+    return out
+
+
+@triton.jit
+def host_made(src, dst, extra):
+    BM: tl.constexpr = src.block_shape[0]
+    BN: tl.constexpr = dst.block_shape[1]
+    total = tl.zeros((BM, BN), tl.float32)
+    for j in range(0, tl.cdiv(src.shape[1], BN)):
+        total += src.load([tl.program_id(0) * BM, j * BN])
+    dst.store([tl.program_id(0) * BM, 0], total * extra[1] + extra[0].load([0, 0]))
+
+
+def case_descriptors_from_the_host():
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x, o, one = mixed(20 * 40, torch.float32, 27).reshape(20, 40), torch.zeros(20, 16), mixed(128, torch.float32, 28)
+    src = TensorDescriptor(x, x.shape, x.stride(), [8, 16])
+    dst = TensorDescriptor.from_tensor(o, [8, 16])
+    host_made[(3,)](src, dst, (TensorDescriptor.from_tensor(one.reshape(8, 16), [8, 16]), 2.0))
+    padded_at_host = torch.zeros(8, 16)
+    nan = TensorDescriptor.from_tensor(mixed(48, torch.float32, 29).reshape(6, 8), [8, 16], padding="nan")
+    host_made[(1,)](nan, TensorDescriptor.from_tensor(padded_at_host, [8, 16]), (nan, 1.0))
+    return [o, padded_at_host]
+
+
+@triton.jit
+def block_copy(a, b, N, B: tl.constexpr, PAD: tl.constexpr, AT: tl.constexpr):
+    offset = tl.program_id(0) * B
+    if AT == "before":
+        offset = -N
+    elif AT == "behind":
+        offset = N
+    src = tl.make_block_ptr(a, (N // 2,), (1,), (offset,), (B,), order=(0,))
+    dst = tl.make_block_ptr(base=b, shape=(N,), strides=(1,), offsets=(offset,), block_shape=(B,), order=(0,))
+    if PAD is None:
+        v = tl.load(src, boundary_check=(0,))
+    else:
+        v = tl.load(src, boundary_check=(0,), padding_option=PAD)
+    tl.store(dst, v, boundary_check=(0,))
+
+
+def case_block_pointers_at_the_bounds():
+    out = []
+    for dtype in (torch.bool, torch.int16, torch.float16, torch.float32):
+        for pad in (None, "zero", "nan") if dtype.is_floating_point else ("zero",):
+            for at in ("inside", "before", "behind"):
+                a, b = mixed(96, torch.int32, 31).to(dtype), torch.full((96,), 1).to(dtype)
+                block_copy[(3,)](a, b, 96, B=32, PAD=pad, AT=at)
+                out.append(b)
+    return out
+
+
+@triton.jit
+def block_3d(x, o, D0, D1, D2, s0, s1, s2, B0: tl.constexpr, B1: tl.constexpr, B2: tl.constexpr):
+    src = tl.make_block_ptr(x, (D0, D1, D2), (s0, s1, s2), (D0 - 1, 0, D2 - 2), (B0, B1, B2), (2, 1, 0))
+    dst = tl.make_block_ptr(o, (D0, D1, D2), (s0, s1, s2), (D0 - 1, 0, D2 - 2), (B0, B1, B2), (2, 1, 0))
+    dst = tl.advance(tl.advance(dst, (3, -2, 1)), (-3, 2, -1))
+    tl.store(dst, tl.load(src, boundary_check=(0, 2), padding_option="zero"), boundary_check=(0, 2))
+
+
+def case_block_pointers_in_three_dimensions():
+    x = mixed(60, torch.float32, 32).reshape(3, 4, 5)
+    o = torch.zeros_like(x)
+    block_3d[(1,)](x, o, 3, 4, 5, *x.stride(), B0=2, B1=4, B2=4)
+    return o
+
+
+@triton.jit
+def block_matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    ap = tl.make_block_ptr(a, (M, K), (K, 1), (tl.program_id(0) * BM, 0), (BM, BK), (1, 0))
+    bp = tl.make_block_ptr(b, (K, N), (1, K), (0, tl.program_id(1) * BN), (BK, BN), (0, 1))
+    acc = tl.zeros((BM, BN), tl.float32)
+    for _ in range(0, K, BK):
+        x, y = tl.load(ap, boundary_check=(0, 1)), tl.load(bp, boundary_check=(1, 0))
+        acc += tl.dot(x, y, input_precision="ieee")
+        ap, bp = tl.advance(ap, (0, BK)), bp.advance((BK, 0))
+    cp = tl.make_block_ptr(c, (M, N), (N, 1), (tl.program_id(0) * BM, tl.program_id(1) * BN), (BM, BN), (1, 0))
+    tl.store(cp, acc, boundary_check=(0, 1))
+
+
+def case_block_pointers_that_advance():
+    a, b, c = mixed(24 * 40, torch.float32, 33), mixed(40 * 20, torch.float32, 34), torch.zeros(24, 20)
+    block_matmul[(2, 2)](a, b, c, 24, 20, 40, BM=16, BN=16, BK=16)
+    return c
+
+
 def results():
-    """Every case's tensors by name."""
-    found = {name: fn() for name, fn in list(globals().items()) if name.startswith("case_")}
-    return {name: value if isinstance(value, list) else [value] for name, value in found.items()}
+    """Every case's tensors by name, or what went wrong."""
+    found = {}
+    for name, case in list(globals().items()):
+        if name.startswith("case_"):
+            try:
+                value = case()
+                found[name] = value if isinstance(value, list) else [value]
+            except Exception:
+                found[name] = traceback.format_exc()
+    return found
 
 
 if __name__ == "__main__":

@@ -208,11 +208,11 @@ def test_number_for_a_pointer():
     assert torch.equal(o, torch.full((64,), 7.0))
 
 
-def test_descriptor_made_on_the_host_is_refused_with_the_rewrite():
+def test_descriptor_in_the_place_of_a_pointer():
     x, o = x_and_o()
     descriptor = triton.runtime.TensorDescriptor.from_tensor(x, [64])
-    problem = refused("TPB250", lambda: add_one[(1,)](descriptor, o, 64, BLOCK=64), o)
-    assert "make_tensor_descriptor" in " ".join(problem.do)
+    problem = refused("TPB210", lambda: add_one[(1,)](descriptor, o, 64, BLOCK=64), o)
+    assert "tensor_descriptor" in problem.what
 
 
 def test_kernel_called_like_a_function():

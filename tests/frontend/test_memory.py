@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 
+import bridge.diagnostics
+import frontend_triton_compat as triton
+import frontend_triton_compat.language as tl
 from frontend_triton_compat import shim
+from frontend_triton_compat.descriptors import (
+    atomic_add_ragged,
+    create_ragged_descriptor,
+    load_ragged,
+    store_ragged,
+)
 
 KERNELS = Path(__file__).parent / "memory_kernels.py"
 NAMES = re.findall(r"^def (case_\w+)", KERNELS.read_text(), re.MULTILINE)
@@ -35,6 +44,7 @@ def both(tmp_path_factory):
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_is_the_real_interpreters(both, name):
     real, module = both[0][name], both[1]
+    assert isinstance(real, list), real
     ours = getattr(module, name)()
     ours = ours if isinstance(ours, list) else [ours]
     assert len(ours) == len(real)
@@ -46,3 +56,117 @@ def test_memory_is_the_real_interpreters(both, name):
             )
         else:
             assert torch.equal(a, b), (name, i, a, b)
+
+
+@triton.jit
+def ragged_copy(src, dst, total, starts, BM: tl.constexpr):
+    first, end = tl.load(starts + tl.program_id(0)), tl.load(starts + tl.program_id(0) + 1)
+    for row in range(0, end - first, BM):
+        block = load_ragged(src, first, end - first, [row, 0])
+        store_ragged(dst, first, end - first, [row, 0], block * 2)
+        atomic_add_ragged(total, first, end - first, [row, 0], block)
+
+
+def test_ragged_descriptors_keep_to_their_part():
+    """The interpreter can't store through one; the parts are rows 0-4, none, 5-15 and 16-19."""
+    x = torch.arange(23.0 * 16).reshape(23, 16)
+    o, total = torch.full((23, 16), -1.0), torch.ones(23, 16)
+    starts = torch.tensor([0, 5, 5, 16, 20], dtype=torch.int32)
+    ragged_copy[(4,)](*(create_ragged_descriptor(t, [4, 16]) for t in (x, o, total)), starts, BM=4)
+    assert torch.equal(o[:20], x[:20] * 2) and (o[20:] == -1).all()
+    assert torch.equal(total[:20], x[:20] + 1) and (total[20:] == 1).all()
+
+
+@triton.jit
+def one_block(x, SHAPE: tl.constexpr, STRIDES: tl.constexpr, BLOCK: tl.constexpr, PAD: tl.constexpr, AT: tl.constexpr):
+    desc = tl.make_tensor_descriptor(x, SHAPE, STRIDES, BLOCK, padding_option=PAD)
+    desc.store(AT, tl.zeros(BLOCK, tl.float32))
+
+
+@pytest.mark.parametrize(
+    "shape,strides,block,pad,at,words",
+    [
+        ((8, 8), (8, 1), (8, 2), "zero", (0, 0), "at least 16 bytes in the last dimension, but got 2 * 4 = 8 bytes"),
+        ((8, 8), (8, 2), (8, 4), "zero", (0, 0), "last dim must be 1 but got 2"),
+        ((8, 8), (8,), (8, 4), "zero", (0, 0), "Expected 2 strides but got 1"),
+        ((8,) * 6, (1,) * 6, (4,) * 6, "zero", (0,) * 6, "Expected 1 <= ndim <= 5 but got 6"),
+        ((8, 8), (8, 1), (8, 4), "edge", (0, 0), "edge"),
+        ((8, 8), (8, 1), (8, 4), "zero", (0,), "expected 2 offsets"),
+    ],
+)
+def test_descriptors_that_triton_refuses(shape, strides, block, pad, at, words):
+    x = torch.ones(8, 8)
+    with pytest.raises(triton.CompilationError) as caught:
+        one_block[(1,)](x, SHAPE=shape, STRIDES=strides, BLOCK=block, PAD=pad, AT=at)
+    problem = caught.value
+    assert problem.code == "TPB282" and words in str(problem.__cause__) and "one_block" in str(problem)
+    assert x.eq(1).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: triton.runtime.TensorDescriptor(x, [8, 8], [8, 1], [8]),
+        lambda x: triton.runtime.TensorDescriptor(x.T, [8, 8], [1, 8], [8, 8]),
+        lambda x: triton.runtime.TensorDescriptor(x, [8, 8], [8, 1], [8, 6]),
+        lambda x: triton.runtime.TensorDescriptor(x, [8, 0], [8, 1], [8, 8]),
+        lambda x: triton.runtime.TensorDescriptor.from_tensor(x[:, :6].contiguous(), [8, 4]),
+        lambda x: triton.runtime.TensorDescriptor.from_tensor(x[1:, 1:], [4, 4]),
+        lambda x: triton.runtime.TensorDescriptor.from_tensor(x, [8, 8], padding="edge"),
+        lambda x: triton.runtime.TensorDescriptor.from_tensor(x.int(), [8, 8], padding="nan"),
+        lambda x: create_ragged_descriptor(x, [8, 8], ragged_dim=1),
+    ],
+)
+def test_descriptors_on_the_host_that_triton_refuses(make):
+    with pytest.raises(bridge.diagnostics.Diagnostic) as caught:
+        make(torch.ones(8, 8))
+    assert caught.value.code == "TPB282" and caught.value.where.file == __file__
+
+
+@triton.jit
+def any_atomic(x, OP: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr):
+    if OP == "cas":
+        tl.atomic_cas(x, 0, 1, sem=SEM, scope=SCOPE)
+    elif OP == "add":
+        tl.atomic_add(x, 1, sem=SEM, scope=SCOPE)
+    elif OP == "max":
+        tl.atomic_max(x, 1, sem=SEM, scope=SCOPE)
+    else:
+        tl.atomic_or(x, 1, sem=SEM, scope=SCOPE)
+
+
+@pytest.mark.parametrize(
+    "dtype,op,sem,scope",
+    [
+        (torch.int16, "add", None, None),
+        (torch.bool, "or", None, None),
+        (torch.float16, "max", None, None),
+        (torch.float32, "or", None, None),
+        (torch.int8, "cas", None, None),
+        (torch.int32, "add", "strong", None),
+        (torch.int32, "cas", None, "warp"),
+    ],
+)
+def test_atomics_that_triton_refuses(dtype, op, sem, scope):
+    x = torch.zeros(1, dtype=dtype)
+    with pytest.raises(triton.CompilationError) as caught:
+        any_atomic[(2,)](x, OP=op, SEM=sem, SCOPE=scope)
+    assert caught.value.code == "TPB280" and "atomic_" in str(caught.value) and not x.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_atomics_of_floats_that_the_interpreter_lacks(dtype):
+    """16-bit sums and exchanges of floats; the programs run in order, so the last one's number stays."""
+    z, x, o = torch.zeros(2, dtype=dtype), torch.arange(1, 6).to(dtype), torch.zeros(5, dtype=dtype)
+    sums_and_exchanges[(5,)](z, x, o)
+    assert z.tolist() == [15, 5] and o.tolist() == [0, 1, 3, 6, 10]
+
+
+@triton.jit
+def sums_and_exchanges(z, x, o):
+    v = tl.load(x + tl.program_id(0))
+    tl.store(o + tl.program_id(0), tl.atomic_add(z, v))
+    if z.dtype.element_ty == tl.float64:
+        tl.atomic_xchg(z + 1, v)
+    else:
+        tl.store(z + 1, v)
