@@ -6,8 +6,8 @@ where it meets other elements in a reduction, the emitter counts it with its fil
 
 from __future__ import annotations
 
-from frontend_triton_compat.demand import Access
-from frontend_triton_compat.forms import Var
+from frontend_triton_compat.demand import Access, Conjunct
+from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import walk
 from frontend_triton_compat.schedule.plan import Schedule
 
@@ -59,20 +59,31 @@ def _involves(plan: Schedule, access: Access, var: Var) -> bool:
     values = access.op.operands[1:2] if access.op.kind != "load" else ()
     tiles = [v for value in (*values, access.op.operands[0]) for v in plan.axes(value)]
     lifted = [plan.top(v) for value in values for v in plan.deps(value)]
+    if access.op.kind != "load":  # which programs get here may be all it depends on: `elif tl.program_id(0) == LAST:`
+        lifted += [plan.top(v) for v in plan.mask_deps(access.all_conditions)]
     return var in tiles or var in lifted
 
 
 def _bound(plan: Schedule, access: Access, var: Var) -> int | None:
     best: int | None = None
     for c in access.all_conditions:
-        if c.form is None:
-            continue
-        form = plan.form(c.form)
-        k = form.coefficient(var)
-        if len(form.terms) == 1 and k > 0:  # k * var + const < 0
-            n = (-form.const - 1) // k + 1
-            best = n if best is None else min(best, n)
+        for form in _bounding(plan, c):
+            k = form.coefficient(var)
+            if len(form.terms) == 1 and k > 0:  # k * var + const < 0
+                n = (-form.const - 1) // k + 1
+                best = n if best is None else min(best, n)
     return best
+
+
+def _bounding(plan: Schedule, c: Conjunct) -> list[Form]:
+    """Forms that are negative where a condition holds."""
+    if c.form is not None:
+        return [plan.form(c.form)]
+    op = c.value.producer if c.value is not None and not c.negate else None
+    if op is None or op.kind != "map" or op["fn"] != "eq" or not op.operands[0].type.element.is_int():
+        return []
+    gap = plan.form(plan.affine.form(op.operands[0]) - plan.affine.form(op.operands[1]))
+    return [gap - Form(1), gap.scale(-1) - Form(1)]
 
 
 def too_small(plan: Schedule) -> tuple[Access, int, int] | None:

@@ -134,7 +134,8 @@ class Schedule:
             out |= frozenset().union(*map(self._form_deps, opaque.forms)) if opaque.fn else self.deps(opaque.value)
         return out
 
-    def _mask_deps(self, mask: Iterable[Conjunct]) -> frozenset[Var]:
+    def mask_deps(self, mask: Iterable[Conjunct]) -> frozenset[Var]:
+        """The program and folded-loop variables that a mask depends on."""
         out: frozenset[Var] = frozenset()
         for c in mask:
             if c.form is not None:
@@ -156,7 +157,7 @@ class Schedule:
             if op.kind == "while":
                 return own | self.deps(op.regions[0].yields[0])
             loop = self.affine.loops[op]
-            return own if loop.uniform else own | self._mask_deps([Conjunct(loop=op)])
+            return own if loop.uniform else own | self.mask_deps([Conjunct(loop=op)])
         op = value.producer
         if op is None:
             return frozenset()
@@ -164,7 +165,7 @@ class Schedule:
             access = self.demand.accesses.get(op)
             out = self._form_deps(self.affine.form(op.operands[0]))
             if access is not None:
-                out |= self._mask_deps(access.mask)
+                out |= self.mask_deps(access.mask)
             return out | (self.deps(op.operands[-1]) if op.kind == "load" and op["has_other"] else frozenset())
         if op.kind == "for":
             i = op.results.index(value)

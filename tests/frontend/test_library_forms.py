@@ -51,3 +51,44 @@ def test_a_total_that_is_looked_at_on_the_way_stays_a_total():
     looked_at[(1,)](out, seen, x, ROWS=3, STEPS=4)
     assert torch.equal(seen, x.flatten().cumsum(0).to(torch.int32))
     assert out.item() == x.sum().item()
+
+
+@triton.jit
+def roles(partial, starts, ends, counts, n, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    if pid < COUNT:
+        c = tl.load(partial + pid * n + i, mask=i < n, other=0)
+        tl.store(partial + pid * n + i, tl.cumsum(c, 0) - c, mask=i < n)
+    elif pid == COUNT:
+        c = tl.load(counts + i, mask=i < COUNT, other=0)
+        tl.store(starts + i, tl.cumsum(c, 0) - c, mask=i < COUNT)
+        tl.store(ends, 1)
+    elif pid == COUNT + 1:
+        tl.store(starts + COUNT, 77)
+
+
+def test_programs_with_roles_all_run_though_the_first_role_has_a_bound():
+    partial = torch.randint(0, 9, (5, 6), dtype=torch.int32)
+    counts = torch.tensor([3, 1, 4, 1, 5], dtype=torch.int32)
+    want = partial.cumsum(1) - partial
+    starts, ends = torch.zeros(6, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    roles[(7,)](partial, starts, ends, counts, 6, COUNT=5, BLOCK=8)
+    assert torch.equal(partial, want.to(torch.int32))
+    assert starts.tolist() == [0, 3, 4, 8, 9, 77]
+    assert ends.tolist() == [1]
+
+
+@triton.jit
+def first_program_counts(out, total, x, n, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    i = pid * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+    if pid == 0:
+        tl.store(total, n)
+
+
+def test_a_store_of_one_program_beside_those_of_all():
+    x, out, total = torch.randn(100), torch.zeros(100), torch.zeros(1, dtype=torch.int32)
+    first_program_counts[(4,)](out, total, x, 100, BLOCK=32)
+    assert torch.equal(out, x * 2) and total.item() == 100
