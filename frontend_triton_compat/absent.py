@@ -65,7 +65,7 @@ NAMES: dict[str, frozenset[str]] = {
         "triton.experimental": "gluon jit language ir",
         "triton._C": "libtriton ir passes nvidia amd llvm interpreter gluon_ir proton getenv getenv_bool "
         "get_cache_invalidating_env_vars",
-        "triton.language": "semantic_builder builtin is_builtin base_type base_value tuple_type constexpr_type "
+        "triton.language": "semantic_builder base_type base_value tuple_type constexpr_type "
         "TritonSemantic range_type _aggregate slice_type core_ir target_info",
     }.items()
 }

@@ -23,7 +23,7 @@ from bridge.diagnostics import Diagnostic, Where, error
 from frontend_triton_compat.access import Memory
 from frontend_triton_compat.ir import Param
 from frontend_triton_compat.language.constexpr import constexpr, unwrap
-from frontend_triton_compat.types import FP32, FP64, INT1, INT32, INT64, UINT64, dtype, from_numpy_name
+from frontend_triton_compat.types import ALL_DTYPES, FP32, FP64, INT1, INT32, INT64, UINT64, dtype, from_numpy_name
 
 #: Launch options of Triton that tune code generation; they have no meaning here and are accepted.
 LAUNCH_OPTIONS = frozenset(
@@ -79,6 +79,7 @@ class Signature:
         self.names = [p.name for p in parameters]
         self.defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
         self.constexprs = {p.name for p in parameters if _is_constexpr(p.annotation)}
+        self.typed = {p.name: t for p in parameters if (t := _scalar_type(p.annotation)) is not None}
         self.known = set(self.names)
 
     @property
@@ -151,6 +152,8 @@ class Signature:
             kind = type(value)
             if name in self.constexprs:
                 key.append(_hashable(self._constexpr(name, index, value).value))
+            elif name in self.typed:
+                self._argument(name, index, value, call)
             elif (
                 (kind is torch.Tensor or kind is torch.nn.Parameter) and value.is_cpu and value.layout is torch.strided
             ):
@@ -205,6 +208,8 @@ class Signature:
         if value is None or isinstance(value, str | dtype) or callable(value):
             call.key.append(_hashable(value))
             return Param(name, index, "constexpr", value=value)
+        if name in self.typed and isinstance(value, bool | int | float | np.number | np.bool_):
+            return self._typed(name, index, value, call)
         if isinstance(value, bool | np.bool_):
             call.key.append(bool(value))
             return Param(name, index, "int", INT1, bool(value))
@@ -256,6 +261,29 @@ class Signature:
             why="a kernel takes tensors, numbers, tuples of these, and constexprs",
             do=f"convert it, or annotate the parameter `{name}: tl.constexpr` if it is part of the kernel's code",
         )
+
+    def _typed(self, name: str, index: int, value: Any, call: Call) -> Param:
+        """A number for a parameter whose annotation gives its type."""
+        t = self.typed[name]
+        if t.is_floating():
+            call.scalars[name] = float(value)
+            call.key.append(("f", t))
+            return Param(name, index, "float", t)
+        low, high = (0, 1) if t.is_bool() else (t.get_int_min_value(), t.get_int_max_value())
+        if isinstance(value, float | np.floating) or not low <= value <= high:
+            raise error(
+                "launch-arguments",
+                f"{name}={value!r} is not a value of tl.{t}",
+                where=self.where,
+                why=f"the parameter {name!r} is annotated tl.{t}",
+                do=f"pass an integer from {low} to {high}, or drop the annotation",
+            )
+        if t.is_bool():
+            call.key.append(bool(value))
+            return Param(name, index, "int", INT1, bool(value))
+        call.ints[name] = int(value)
+        call.key.append(t)
+        return Param(name, index, "int", t, int(value))
 
     def _item(self, name: str, i: int, call: Call) -> str:
         """A name for an element of a tuple, which no parameter and no other element has."""
@@ -320,6 +348,19 @@ def _is_constexpr(annotation: Any) -> bool:
         or isinstance(annotation, constexpr)
         or getattr(annotation, "__name__", "") == "constexpr"
     )
+
+
+def _scalar_type(annotation: Any) -> dtype | None:
+    """The type that an annotation like ``tl.int64`` gives a scalar; None for the types that numbers have anyway."""
+    if isinstance(annotation, dtype):
+        t = annotation
+    elif isinstance(annotation, str) or type(annotation).__module__.startswith("triton.language"):
+        name = str(annotation).strip("'\" ").split(".")[-1]
+        long = {d.name.replace("bf", "bfloat").replace("fp", "float"): d for d in ALL_DTYPES}
+        t = long.get(name) or next((d for d in ALL_DTYPES if d.name == name), None)
+    else:
+        t = None
+    return None if t is None or t in (INT32, FP32) or t.is_fp8() else t
 
 
 def _hashable(value: Any) -> Any:

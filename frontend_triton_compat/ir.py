@@ -149,6 +149,11 @@ class Builder:
         """The innermost open block."""
         return self._blocks[-1]
 
+    @property
+    def depth(self) -> int:
+        """How many blocks are open: one outside of every loop and branch."""
+        return len(self._blocks)
+
     def open(self, block: Block) -> None:
         """Make `block` the one that operations are appended to."""
         self._blocks.append(block)

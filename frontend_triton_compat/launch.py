@@ -19,6 +19,7 @@ from frontend_triton_compat import hooks
 from frontend_triton_compat.arguments import Call, Signature, grid_of, launch_line
 from frontend_triton_compat.compiled import Compiled
 from frontend_triton_compat.handle import CompiledKernel
+from frontend_triton_compat.language.context import active, current
 from frontend_triton_compat.parse.executed import remember
 from frontend_triton_compat.parse.source import place_of
 from frontend_triton_compat.reflection import Reflection
@@ -110,7 +111,9 @@ class JITFunction(Reflection):
         return Launcher(self, grid)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Not how a kernel is launched: says how."""
+        """In a kernel, a call of this one as a helper; elsewhere not how a kernel is launched, and says how."""
+        if active():
+            return current().call(self, args, kwargs)
         raise error(
             "outside-kernel",
             f"{self.fn.__name__} is a kernel and was called like a function",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +19,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 _OURS = tuple(str(_ROOT / name) + "/" for name in _OUR_PACKAGES)
 #: After a graph break, Dynamo continues a user's function under a name of its own.
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
+
+#: How many calls a message shows.
+MAX_CALLS = 8
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Where:
         col: 1-based column of the first character, 0 when unknown.
         end_col: 1-based column one past the last character, 0 when unknown.
         function: name of the enclosing function, "" when unknown.
+        called_from: the place of the call, for a function that is read as part of another one.
     """
 
     file: str
@@ -38,6 +42,7 @@ class Where:
     col: int = 0
     end_col: int = 0
     function: str = ""
+    called_from: Where | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" + (f":{self.col}" if self.col else "")
@@ -52,16 +57,29 @@ class Where:
         short = Path(self.file).name
         head = f"  --> {short}:{self.line}" + (f":{self.col}" if self.col else "")
         head += f" in {self.function}" if self.function else ""
+        lines = [head]
         source = self.text()
-        if not source.strip():
-            return head
-        gutter = f"{self.line:5d} | "
-        lines = [head, gutter + source]
-        if self.col:
-            width = max(1, (self.end_col or self.col + 1) - self.col)
-            width = min(width, max(1, len(source) - self.col + 1))
-            lines.append(" " * (len(gutter) - 2) + "| " + " " * (self.col - 1) + "^" * width)
-        return "\n".join(lines)
+        if source.strip():
+            gutter = f"{self.line:5d} | "
+            lines.append(gutter + source)
+            if self.col:
+                width = max(1, (self.end_col or self.col + 1) - self.col)
+                width = min(width, max(1, len(source) - self.col + 1))
+                lines.append(" " * (len(gutter) - 2) + "| " + " " * (self.col - 1) + "^" * width)
+        return "\n".join([*lines, *self._calls()])
+
+    def _calls(self) -> list[str]:
+        """A line for each call that led here, the innermost first; of a deep recursion both ends."""
+        chain: list[str] = []
+        call = self.called_from
+        while call is not None:
+            place = f"{Path(call.file).name}:{call.line}" + (f" in {call.function}" if call.function else "")
+            text = call.text().strip()
+            chain.append(f"  called from {place}" + (f": {text}" if text else ""))
+            call = call.called_from
+        if len(chain) > MAX_CALLS:
+            chain[MAX_CALLS - 1 : -1] = [f"  ... {len(chain) - MAX_CALLS} more calls"]
+        return chain
 
     @classmethod
     def of_function(cls, fn: object) -> Where | None:

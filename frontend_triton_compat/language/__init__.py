@@ -17,7 +17,14 @@ from frontend_triton_compat.language import rows_cast as _rows_cast
 from frontend_triton_compat.language import rows_math as _rows_math
 from frontend_triton_compat.language import rows_tile as _rows_tile
 from frontend_triton_compat.language.aggregate import aggregate as _aggregate
-from frontend_triton_compat.language.aggregate import tensor_descriptor_type, tuple_type
+from frontend_triton_compat.language.aggregate import (
+    aggregate_replace,
+    builtin,
+    constexpr_type,
+    is_builtin,
+    tensor_descriptor_type,
+    tuple_type,
+)
 from frontend_triton_compat.language.constexpr import const, constexpr, constexpr_function
 from frontend_triton_compat.language.control import (
     assume,
@@ -152,8 +159,8 @@ float8e4nv, float8e5, float8e4b8, float8e5b16, float8e4b15 = (
     dtype(n) for n in ("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15")
 )
 pi32_t = pointer_type(int32)
-# Names that the genuine package uses for a kernel's own tuples, slices and constants; Python's serve here.
-tuple, slice, constexpr_type = builtins.tuple, builtins.slice, constexpr
+# Names that the genuine package uses for a kernel's own tuples and slices; Python's serve here.
+tuple, slice = builtins.tuple, builtins.slice
 CONSTEXPR_0 = constexpr(0)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from frontend_triton_compat.language.constexpr import constexpr
+from frontend_triton_compat.language.constexpr import constexpr, unwrap
 from frontend_triton_compat.language.context import current
 
 
@@ -62,6 +62,7 @@ def aggregate(cls: type) -> type:
     for name, member in list(cls.__dict__.items()):
         if _is_jit(member):
             setattr(cls, name, _translating(member) if name == "__init__" else _Method(member))
+    cls.__triton_aggregate__ = True  # type: ignore[attr-defined]
     return dataclass(init=not keeps, eq=False, repr=False)(cls)
 
 
@@ -96,6 +97,61 @@ class tuple_type:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+
+class constexpr_type:
+    """The type of a value that is known while the kernel is translated: one a value, as in Triton."""
+
+    def __init__(self, value: Any):
+        self.value = unwrap(value)
+
+    def __str__(self) -> str:
+        return f"constexpr[{self.value}]"
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, constexpr_type) and (type(self.value), self.value) == (type(other.value), other.value)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+def type_of(value: Any) -> Any:
+    """What Triton calls ``value.type``: of a tile, of a tuple, of anything known while the kernel is translated."""
+    if isinstance(value, tuple):
+        return tuple_type([type_of(v) for v in value], getattr(value, "_fields", None))
+    return value.type if hasattr(value, "type") else constexpr_type(value)
+
+
+def is_aggregate(value: Any) -> bool:
+    """Whether a value is an object of an aggregate."""
+    return getattr(type(value), "__triton_aggregate__", False)
+
+
+def aggregate_replace(instance: Any, **changes: Any) -> Any:
+    """A copy of an aggregate with other values in some fields."""
+    if not is_aggregate(instance):
+        raise TypeError(f"aggregate_replace expects an aggregate instance, got {type(instance).__name__}")
+    fields = [f.name for f in dataclasses.fields(instance)]
+    for name in changes:
+        if name not in fields:
+            raise TypeError(f"{type(instance).__name__} has no field {name!r}")
+    out = object.__new__(type(instance))
+    for name in fields:
+        object.__setattr__(out, name, changes.get(name, getattr(instance, name)))
+    return out
+
+
+def builtin(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of the genuine package's own functions; here one more helper, whose ``_semantic`` means nothing."""
+    fn.__triton_builtin__ = True  # type: ignore[attr-defined]
+    return fn
+
+
+def is_builtin(fn: Any) -> bool:
+    """Whether a function was decorated with `builtin`."""
+    return getattr(fn, "__triton_builtin__", False)
 
 
 class tensor_descriptor_type:

@@ -26,6 +26,7 @@ class Context:
         where: the expression of the user's that is being translated.
         call: calls one of the user's functions (a jit function, a plain one) with handles as arguments.
         calls: names of the helpers being inlined, outermost first.
+        outside: Python containers that were there before the kernel, by identity, and what they are called.
     """
 
     builder: Builder
@@ -33,6 +34,30 @@ class Context:
     where: Where
     call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
     calls: list[str] = field(default_factory=list)
+    outside: dict[int, tuple[str, Any]] = field(default_factory=dict)
+
+    def keep(self, value: Any, name: str) -> None:
+        """A kernel reads a Python container from outside, and those in it; it must not change them."""
+        if isinstance(value, (list, tuple, dict, set)) and id(value) not in self.outside:
+            if not isinstance(value, tuple):
+                self.outside[id(value)] = (name, value)
+            for part in value.values() if isinstance(value, dict) else value:
+                self.keep(part, name)
+
+    def refuse_change(self, value: Any) -> None:
+        """Check that a container which is about to change belongs to the kernel.
+
+        Raises:
+            Diagnostic: it came from outside.
+        """
+        if id(value) in self.outside:
+            name = self.outside[id(value)][0]
+            raise fail(
+                "not-translated",
+                f"the kernel changes {name}, a Python {type(value).__name__} from outside of it",
+                why="a kernel is translated once for many launches, so the change would happen once, or never again",
+                do="make a container in the kernel: a copy with list(x) or dict(x), or compute before the launch",
+            )
 
 
 _state = threading.local()

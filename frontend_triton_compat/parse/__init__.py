@@ -75,7 +75,8 @@ def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int]) -> ir.Kern
             frame.env[name] = _argument(param, ctx, _place(source, node, name, where))
         ctx.where = where
         _run(frame, body_of(node), function.__name__)
-    return simplify(ir.Kernel(function.__name__, params, sizes, builder.block, where))
+    name = function.__name__ if function.__name__.isidentifier() else "kernel"  # a lambda has no name
+    return simplify(ir.Kernel(name, params, sizes, builder.block, where))
 
 
 def _place(source: Any, node: Any, name: str, default: Where) -> Where:
@@ -89,7 +90,9 @@ def _argument(param: ir.Param, ctx: Context, where: Where) -> Any:
     """What the kernel's body sees as this parameter."""
     ctx.where = where
     if param.kind == "constexpr":
-        return ours(unwrap(param.value))
+        value = ours(unwrap(param.value))
+        ctx.keep(value, f"the argument `{param.name}`")
+        return value
     if param.kind == "tuple":
         items = [_argument(p, ctx, where) for p in param.items]
         return tuple(items) if param.value in (None, tuple) else param.value(*items)

@@ -18,6 +18,7 @@ from bridge.diagnostics.where import is_library, is_ours
 from frontend_triton_compat.language import constexpr as constexpr_class
 from frontend_triton_compat.language import control
 from frontend_triton_compat.language import math as tl_math
+from frontend_triton_compat.language.aggregate import is_builtin
 from frontend_triton_compat.language.tensor import tensor
 from frontend_triton_compat.parse.expressions import Expressions, is_run_time
 from frontend_triton_compat.parse.foreign import ours
@@ -96,7 +97,11 @@ class Calls(Expressions):
         """Call `fn` in the way that suits it."""
         if isinstance(fn, LocalFunction):
             return fn(*args, **kwargs)
+        for name in _OF_THE_COMPILER & kwargs.keys():
+            del kwargs[name]
         if isinstance(fn, types.BuiltinFunctionType) or fn in _TYPES:
+            if fn.__name__ in _CHANGES:
+                self.ctx.refuse_change(getattr(fn, "__self__", None))
             return _builtin(fn, args, kwargs)
         if getattr(fn, "is_constexpr_function", False) or type(fn).__name__ == "ConstexprFunction":
             return self._native(fn if callable(fn) and not hasattr(fn, "fn") else fn.fn, args, kwargs, plain=True)
@@ -121,7 +126,7 @@ class Calls(Expressions):
         file = fn.__code__.co_filename
         if is_ours(file) or is_library(file) or fn.__code__.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
             return False
-        return any(is_run_time(t) for t in tiles_in([*args, *kwargs.values()]))
+        return is_builtin(fn) or any(is_run_time(t) for t in tiles_in([*args, *kwargs.values()]))
 
     def _native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], plain: bool) -> Any:
         if plain:
@@ -156,6 +161,13 @@ class Calls(Expressions):
 # -- Python's own functions on tiles -----------------------------------------------------------------------------------
 
 _TYPES = (float, int, bool, str)
+#: Methods that change a list, dict or set in place.
+_CHANGES = frozenset(
+    "append extend insert remove pop popitem clear sort reverse update setdefault add discard".split()
+    + [f"{name}_update" for name in ("intersection", "difference", "symmetric_difference")]
+)
+#: Keyword arguments through which the genuine package hands its compiler to its own functions.
+_OF_THE_COMPILER = frozenset({"_semantic", "_generator", "_builder"})
 
 
 def _extreme(pick: Any, tl_pick: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

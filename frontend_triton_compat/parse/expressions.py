@@ -13,6 +13,7 @@ from typing import Any
 
 from frontend_triton_compat.ir import Block
 from frontend_triton_compat.language import operators
+from frontend_triton_compat.language.aggregate import type_of
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.tensor import tensor
 from frontend_triton_compat.parse.foreign import ours
@@ -93,10 +94,13 @@ class Expressions(Frame):
     def _eval_Attribute(self, node: ast.Attribute) -> Any:
         base = self.evaluate(node.value)
         self.at(node)
-        if node.attr == "value" and isinstance(base, (bool, int, float, str, type(None))):
-            return base  # a constexpr, already unwrapped
+        if node.attr in ("value", "type") and not isinstance(base, tensor) and not hasattr(base, node.attr):
+            return base if node.attr == "value" else type_of(base)  # a constexpr, already unwrapped
         try:
-            return ours(getattr(base, node.attr))
+            value = ours(getattr(base, node.attr))
+            if isinstance(value, (list, dict, set)):
+                self.ctx.keep(value, f"`{ast.unparse(node)}`")
+            return value
         except AttributeError as problem:
             name = ast.unparse(node)
             tile = isinstance(base, tensor)
@@ -119,6 +123,7 @@ class Expressions(Frame):
         """``left op= right``: in place for Python containers, a new value for tiles and numbers."""
         if isinstance(left, tensor) or isinstance(right, tensor):
             return _BINARY[type(op)](left, right)
+        self.ctx.refuse_change(left)
         return unwrap((_IN_PLACE.get(type(op)) or _BINARY[type(op)])(left, right))
 
     def _eval_UnaryOp(self, node: ast.UnaryOp) -> Any:
@@ -252,7 +257,7 @@ class Expressions(Frame):
     def _eval_NamedExpr(self, node: ast.NamedExpr) -> Any:
         value = self.evaluate(node.value)
         self.at(node)
-        self.bind(node.target.id, value, self.where(node))
+        self.assign(node.target, value, node)
         return self.env[node.target.id]
 
     def _eval_Starred(self, node: ast.Starred) -> Any:
@@ -334,6 +339,10 @@ class Expressions(Frame):
                     do="loop over range(n), which stays a loop",
                 )
         return items
+
+    def assign(self, target: ast.expr, value: Any, at: ast.AST) -> None:
+        """Bind a target as an assignment statement does."""
+        raise NotImplementedError
 
     def assign_raw(self, target: ast.expr, value: Any) -> None:
         """Bind a loop target without turning numbers into constants of the kernel."""

@@ -40,6 +40,7 @@ class Frame:
         locals: every name the function binds.
         assigned: where each local name was bound last.
         body: the function's statements.
+        constexprs: names that were annotated tl.constexpr before they got a value.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Frame:
         self.locals = names
         self.assigned: dict[str, Where] = {}
         self.body: list[Any] = []
+        self.constexprs: set[str] = set()
 
     def where(self, node: ast.AST) -> Where:
         """The user's place of a node."""
@@ -83,7 +85,9 @@ class Frame:
             if frame.fn is not None:
                 found, value = _outside(frame.fn, name)
                 if found:
-                    return ours(value)
+                    value = ours(value)
+                    self.ctx.keep(value, f"`{name}`")
+                    return value
             frame = frame.outer
         raise self.fail(
             "undefined-name",

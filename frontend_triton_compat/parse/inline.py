@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import types
+from dataclasses import replace
 from typing import Any
 
 from bridge.diagnostics import Diagnostic
@@ -33,7 +34,8 @@ class Function(Regions):
         """The value of an inner function, its body translated in place."""
         names = set(fn.signature().parameters)
         body = body_of(fn.node)
-        frame = Function(self.ctx, self.source, None, names | stored_names(body), outer=self)
+        source = replace(self.source, called_from=self.ctx.where)
+        frame = Function(self.ctx, source, None, names | stored_names(body), outer=self)
         frame.env.update(_bind(fn.signature(), args, kwargs, fn.__name__))
         return _run(frame, body, fn.__name__)
 
@@ -56,8 +58,11 @@ def inline(ctx: Context, fn: types.FunctionType, args: tuple[Any, ...], kwargs: 
                 )
         values[name] = value
     body = body_of(node)
-    frame = Function(ctx, source, fn, set(values) | stored_names(body))
+    frame = Function(ctx, replace(source, called_from=ctx.where), fn, set(values) | stored_names(body))
     frame.env.update(values)
+    for name, parameter in signature.parameters.items():
+        if values[name] is parameter.default:
+            ctx.keep(values[name], f"the default of `{name}`")
     return _run(frame, body, fn.__name__)
 
 

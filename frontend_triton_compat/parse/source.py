@@ -29,12 +29,14 @@ class Source:
         function: the function's name.
         line_shift: to add to a node's line.
         col_shift: to add to a node's column.
+        called_from: for a helper, the place of its call.
     """
 
     file: str
     function: str
     line_shift: int = 0
     col_shift: int = 0
+    called_from: Where | None = None
 
     def where(self, node: ast.AST) -> Where:
         """The place of a node; a node over several lines is marked to the end of its first line."""
@@ -49,7 +51,7 @@ class Source:
             end = _column(text, end_offset + self.col_shift)
         else:
             end = max(len(text.rstrip()), start + 1)
-        return Where(self.file, line, start + 1, end + 1, self.function)
+        return Where(self.file, line, start + 1, end + 1, self.function, self.called_from)
 
 
 def _column(text: str, offset: int) -> int:

@@ -16,13 +16,14 @@ from typing import Any
 
 from bridge.diagnostics import Where
 from frontend_triton_compat.language import control
+from frontend_triton_compat.language.aggregate import is_aggregate
 from frontend_triton_compat.language.tensor import tensor
 from frontend_triton_compat.parse.calls import is_constexpr_annotation
 from frontend_triton_compat.parse.exits import RETURNED, Exits, always_leaves, leaves
 from frontend_triton_compat.parse.expressions import is_run_time
 from frontend_triton_compat.parse.foreign import ours
 from frontend_triton_compat.parse.frame import Undefined, as_assigned
-from frontend_triton_compat.parse.structure import describe, flatten, numbers
+from frontend_triton_compat.parse.structure import describe, flatten, numbers, tiles_in
 
 
 @dataclass(frozen=True)
@@ -129,24 +130,31 @@ class Statements(Exits):
             self.assign(target, value, s)
 
     def _exec_AnnAssign(self, s: ast.AnnAssign) -> None:
+        known = isinstance(s.target, ast.Name) and self._says_constexpr(s.annotation)
         if s.value is None:
+            if known:
+                self.constexprs.add(s.target.id)  # type: ignore[union-attr]
             return
         value = self.evaluate(s.value)
         self.at(s)
-        if isinstance(s.target, ast.Name) and self._says_constexpr(s.annotation):
-            value = numbers(value)
-            if is_run_time(value):
-                raise self.fail(
-                    "needs-constexpr",
-                    f"`{s.target.id}` is annotated tl.constexpr and its value is known only at run time",
-                    s.value,
-                    why="a constexpr is computed when the kernel is translated",
-                    do="drop the annotation, or compute the value from constexpr parameters only",
-                )
-            self.env[s.target.id] = value
-            self.assigned[s.target.id] = self.where(s)
+        if known:
+            self.bind_known(s.target.id, value, s)  # type: ignore[union-attr]
         else:
             self.assign(s.target, value, s)
+
+    def bind_known(self, name: str, value: Any, at: ast.AST) -> None:
+        """Bind a name that is annotated tl.constexpr: numbers stay Python numbers."""
+        value = numbers(value)
+        if any(is_run_time(t) for t in tiles_in(value)):
+            raise self.fail(
+                "needs-constexpr",
+                f"`{name}` is annotated tl.constexpr and its value is known only at run time",
+                at,
+                why="a constexpr is computed when the kernel is translated",
+                do="drop the annotation, or compute the value from constexpr parameters only",
+            )
+        self.env[name] = value
+        self.assigned[name] = self.where(at)
 
     def _says_constexpr(self, annotation: ast.expr) -> bool:
         if isinstance(annotation, (ast.Name, ast.Attribute)):
@@ -169,7 +177,9 @@ class Statements(Exits):
 
     def assign(self, target: ast.expr, value: Any, at: ast.AST) -> None:
         """Bind a target as an assignment statement does."""
-        if isinstance(target, ast.Name):
+        if isinstance(target, ast.Name) and target.id in self.constexprs:
+            self.bind_known(target.id, value, at)
+        elif isinstance(target, ast.Name):
             self.bind(target.id, value, self.where(at))
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target, value, lambda t, v: self.assign(t, v, at))
@@ -209,10 +219,20 @@ class Statements(Exits):
         if isinstance(target, ast.Subscript):
             base, index = self.evaluate(target.value), self.evaluate(target.slice)
             self.at(target)
+            self.ctx.refuse_change(base)
             base[index if isinstance(base, tensor) else numbers(index)] = value
         elif isinstance(target, ast.Attribute):
             base = self.evaluate(target.value)
             self.at(target)
+            if self.source.function != "__init__" and (is_aggregate(base) or self.ctx.builder.depth > 1):
+                raise self.fail(
+                    "not-translated",
+                    f"an assignment to the attribute `{ast.unparse(target)}`",
+                    target,
+                    why="an aggregate is one value, and what a run-time branch or loop does to a Python object would "
+                    "be seen on every path",
+                    do="make a new object: tl.aggregate_replace(x, field=value)",
+                )
             setattr(base, target.attr, value)
         else:
             raise self.fail(
