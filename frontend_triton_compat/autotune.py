@@ -20,7 +20,7 @@ import jax
 import torch
 from jax.core import Tracer
 
-from bridge.diagnostics import Diagnostic, error
+from bridge.diagnostics import Diagnostic, error, shortened
 from frontend_triton_compat import knobs, testing
 from frontend_triton_compat.launch import JITFunction
 from frontend_triton_compat.measure import copy_arguments, first, in_key, keep, kept_for, median_time, recall
@@ -89,7 +89,11 @@ class _Launcher:
         self.wrapper, self.grid = wrapper, grid
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.wrapper.run(*args, grid=self.grid, warmup=False, **kwargs)
+        __tracebackhide__ = True
+        try:
+            return self.wrapper.run(*args, grid=self.grid, warmup=False, **kwargs)
+        except Diagnostic as problem:
+            raise shortened(problem) from problem.__cause__
 
     def source(self, *args: Any, target: str = "cpu", **kwargs: Any) -> str:
         """See `JITFunction.source`."""

@@ -46,6 +46,13 @@ class Compiled:
         """The module's entry."""
         return load_source(self.module.source, self.module.entry)
 
+    def __repr__(self) -> str:
+        where = self.plan.kernel.where
+        operands, results = (
+            ", ".join(dict.fromkeys(o.param for o in which)) for which in (self.module.operands, self.module.results)
+        )
+        return f"Compiled({self.plan.kernel.name}({operands}) -> {results or 'nothing'}, from {where})"
+
     # -- torch
 
     def run(self, call: Call) -> None:

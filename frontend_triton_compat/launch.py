@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from bridge import compat
-from bridge.diagnostics import Diagnostic, Where, error
+from bridge.diagnostics import Diagnostic, Where, error, shortened
 from frontend_triton_compat import hooks
 from frontend_triton_compat.arguments import Call, Signature, grid_of, launch_line
 from frontend_triton_compat.compiled import Compiled
@@ -40,7 +40,11 @@ class Launcher:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launch: torch tensors are written in place, and a `CompiledKernel` is returned; jax arrays come back new."""
-        return launch(self.kernel, self.grid, args, kwargs)
+        __tracebackhide__ = True
+        try:
+            return launch(self.kernel, self.grid, args, kwargs)
+        except Diagnostic as problem:
+            raise shortened(problem) from problem.__cause__
 
     def source(self, *args: Any, target: str = "cpu", **kwargs: Any) -> str:
         """See `JITFunction.source`."""
@@ -87,6 +91,7 @@ class JITFunction(Reflection):
 
     def forget(self) -> None:
         """Drop what was compiled: the next launch translates anew."""
+        self._key = None
         caches = self.__dict__.pop("device_caches", None)
         for name in ("where", "_signature", "_specialised"):
             self.__dict__.pop(name, None)
@@ -126,9 +131,11 @@ class JITFunction(Reflection):
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch over `grid`; with ``warmup=True``, only translate and compile."""
-        if warmup:
-            return warm(self, grid, args, kwargs)
-        return launch(self, grid, args, kwargs)
+        __tracebackhide__ = True
+        try:
+            return warm(self, grid, args, kwargs) if warmup else launch(self, grid, args, kwargs)
+        except Diagnostic as problem:
+            raise shortened(problem) from problem.__cause__
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
         """Translate and compile without running.
@@ -159,6 +166,8 @@ class JITFunction(Reflection):
         for observe in observers:
             observe(self, sizes, call.meta)
         self._last_grid = grid
+        if self._specialised.outside.changed():
+            self.forget()
         on_jax = self._on_jax(call)
         if hooks.active:
             return self._hooked(call, sizes, options_of(self, kwargs), on_jax)
@@ -215,6 +224,8 @@ class JITFunction(Reflection):
 
     def _compiled(self, call: Call, grid: Any) -> Compiled:
         self._on_jax(call)
+        if self._specialised.outside.changed():
+            self.forget()
         return self._specialised.find(call, grid_of(grid, call.meta, self.where))
 
     # -- what a user asks
@@ -233,7 +244,11 @@ class JITFunction(Reflection):
         """
         from frontend_triton_compat.offline import translate  # imported late: brings in every emitter
 
-        return translate(self, args, kwargs, self._grid_or_last(grid), target).source
+        __tracebackhide__ = True
+        try:
+            return translate(self, args, kwargs, self._grid_or_last(grid), target).source
+        except Diagnostic as problem:
+            raise shortened(problem) from problem.__cause__
 
     def check(self, *args: Any, grid: Any = None, target: str = "tpu:v5e", **kwargs: Any) -> Any:
         """Ask the target's real compiler about the kernel, without the target.

@@ -21,6 +21,7 @@ from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.emit.program import KeepWhole
 from frontend_triton_compat.ir import Kernel, Param
 from frontend_triton_compat.parse import parse
+from frontend_triton_compat.parse.outside import Outside
 from frontend_triton_compat.schedule import Schedule, schedule, too_small
 from frontend_triton_compat.types import INT1
 
@@ -107,6 +108,7 @@ class Specialisations:
     def __init__(self, fn: Callable[..., Any], where: Where | None):
         self.fn, self.where = fn, where
         self.cache: dict[Any, Compiled | str] = {}
+        self.outside = Outside()
         #: integer parameters that are data alone, and those that were found not to be
         self.runtime: frozenset[str] = frozenset()
         self.structural: frozenset[str] = frozenset()
@@ -217,7 +219,13 @@ class Specialisations:
         for runtime in (self.runtime, self.runtime | {name}):
             params = run_time(call.params, runtime)
             try:
-                plan, _ = plan_for(lambda: parse(self.fn, params, grid), memories, aliases, cpu.emit, chunked=True)  # noqa: B023
+                plan, _ = plan_for(
+                    lambda: parse(self.fn, params, grid, self.outside),  # noqa: B023
+                    memories,
+                    aliases,
+                    cpu.emit,
+                    chunked=True,
+                )
             except (Diagnostic, *SURPRISES):
                 return False  # the number is needed to translate at all
             shapes.append(plan.outline())
@@ -236,7 +244,9 @@ class Specialisations:
         refuse_empty(memories, self.where)
         params = run_time(call.params, self.runtime)
         try:
-            plan, module = plan_for(lambda: parse(self.fn, params, grid), memories, aliases, cpu.emit, chunked=True)
+            plan, module = plan_for(
+                lambda: parse(self.fn, params, grid, self.outside), memories, aliases, cpu.emit, chunked=True
+            )
         except Diagnostic:
             raise
         except SURPRISES as surprise:

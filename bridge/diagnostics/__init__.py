@@ -18,6 +18,7 @@ from bridge.diagnostics.errors import (
     strict,
 )
 from bridge.diagnostics.registry import Entry, entries, explain, lookup
+from bridge.diagnostics.traces import shortened
 from bridge.diagnostics.where import Where
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "explain",
     "lookup",
     "note",
+    "shortened",
     "strict",
 ]

@@ -98,7 +98,8 @@ def _required(name: str) -> Finding:
 def _optional(name: str) -> Finding:
     found = version_of(name)
     extra, use = OPTIONAL[name]
-    return Finding(f"{name:18s} {found or f'not installed: pip install torch-pallas[{extra}]'}  ({use})")
+    missing = f'not installed: pip install "torch-pallas[{extra}]"'  # quoted: zsh takes brackets for a pattern
+    return Finding(f"{name:18s} {found or missing}  ({use})")
 
 
 @triton.jit

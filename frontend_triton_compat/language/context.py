@@ -25,6 +25,7 @@ class Context:
         grid: number of programs on the three axes.
         where: the expression of the user's that is being translated.
         call: calls one of the user's functions (a jit function, a plain one) with handles as arguments.
+        names: names from outside, with their values, are noted here (a `parse.outside.Outside`).
         calls: names of the helpers being inlined, outermost first.
         outside: Python containers that were there before the kernel, by identity, and what they are called.
     """
@@ -33,6 +34,7 @@ class Context:
     grid: tuple[int, int, int]
     where: Where
     call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    names: Any
     calls: list[str] = field(default_factory=list)
     outside: dict[int, tuple[str, Any]] = field(default_factory=dict)
 

@@ -22,6 +22,7 @@ from frontend_triton_compat.parse.calls import jit_target
 from frontend_triton_compat.parse.foreign import ours
 from frontend_triton_compat.parse.frame import stored_names
 from frontend_triton_compat.parse.inline import Function, _run, body_of
+from frontend_triton_compat.parse.outside import Outside
 from frontend_triton_compat.parse.simplify import simplify
 from frontend_triton_compat.parse.source import read_function
 from frontend_triton_compat.types import FP32, TileType, pointer_type
@@ -29,13 +30,14 @@ from frontend_triton_compat.types import FP32, TileType, pointer_type
 __all__ = ["parse"]
 
 
-def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int]) -> ir.Kernel:
+def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int], outside: Outside | None = None) -> ir.Kernel:
     """Translate a kernel for one specialisation.
 
     Args:
         fn: the kernel's Python function, or an object whose ``.fn`` leads to it.
         args: every parameter by name, as the launcher specialised it.
         grid: number of programs on one to three axes.
+        outside: where what the kernel takes from outside is noted.
 
     Returns:
         The kernel's IR.
@@ -56,7 +58,7 @@ def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int]) -> ir.Kern
     builder = ir.Builder()
     width, height, depth = (*(int(g) for g in grid), 1, 1, 1)[:3]
     sizes = (width, height, depth)
-    ctx = Context(builder, sizes, where, _no_call)
+    ctx = Context(builder, sizes, where, _no_call, outside or Outside())
     names = list(inspect.signature(function).parameters)
     missing = [n for n in names if n not in args]
     if missing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -97,7 +98,10 @@ class Expressions(Frame):
         if node.attr in ("value", "type") and not isinstance(base, tensor) and not hasattr(base, node.attr):
             return base if node.attr == "value" else type_of(base)  # a constexpr, already unwrapped
         try:
-            value = ours(getattr(base, node.attr))
+            found = getattr(base, node.attr)
+            if isinstance(base, types.ModuleType | type) and base.__name__.split(".")[0] != "frontend_triton_compat":
+                self.ctx.names.name(vars(base), node.attr, found)
+            value = ours(found)
             if isinstance(value, (list, dict, set)):
                 self.ctx.keep(value, f"`{ast.unparse(node)}`")
             return value

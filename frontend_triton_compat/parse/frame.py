@@ -18,6 +18,7 @@ from frontend_triton_compat.language.context import Context
 from frontend_triton_compat.language.semantic import to_tensor
 from frontend_triton_compat.language.tensor import tensor
 from frontend_triton_compat.parse.foreign import ours
+from frontend_triton_compat.parse.outside import Outside
 from frontend_triton_compat.parse.source import Source
 
 
@@ -83,7 +84,7 @@ class Frame:
             if frame is self and name in frame.locals:
                 break
             if frame.fn is not None:
-                found, value = _outside(frame.fn, name)
+                found, value = _outside(frame.fn, name, self.ctx.names)
                 if found:
                     value = ours(value)
                     self.ctx.keep(value, f"`{name}`")
@@ -140,16 +141,20 @@ def as_assigned(value: Any) -> Any:
     return value
 
 
-def _outside(fn: types.FunctionType, name: str) -> tuple[bool, Any]:
+def _outside(fn: types.FunctionType, name: str, seen: Outside) -> tuple[bool, Any]:
     free = fn.__code__.co_freevars
     if name in free:
         cell = (fn.__closure__ or ())[free.index(name)]
         try:
-            return True, cell.cell_contents
+            value = cell.cell_contents
         except ValueError:
             return False, None
+        seen.cell(cell, value)
+        return True, value
     if name in fn.__globals__:
-        return True, fn.__globals__[name]
+        value = fn.__globals__[name]
+        seen.name(fn.__globals__, name, value)
+        return True, value
     if hasattr(builtins, name):
         return True, getattr(builtins, name)
     return False, None

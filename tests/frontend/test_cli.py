@@ -160,7 +160,7 @@ def test_doctor_names_what_is_wrong(monkeypatch, capsys):
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert 'pip install "jax>=0.10.2,<0.13"' in out and 'pip install "numpy>=1.26"' in out
-    assert "torch-pallas[tpu]" in out and "2 problems" in out
+    assert 'pip install "torch-pallas[tpu]"' in out and "2 problems" in out
 
 
 # -- check
