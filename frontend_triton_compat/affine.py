@@ -9,7 +9,7 @@ programs with NumPy, and a non-affine one (a grouped tile order) becomes a varia
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -250,15 +250,9 @@ class Affine:
         return form
 
     def _renamed(self, op: Op, source: Value, result: Value) -> Form:
-        if op.kind == "trans":
-            order: Iterable[tuple[int, int]] = ((p, i) for i, p in enumerate(op["perm"]))
-        else:
-            order = ((i, i if i < op["axis"] else i + 1) for i in range(len(source.shape)))
-        table: dict[Symbol, Form] = {}
-        for i, j in order:
-            a, b = self.dims[source][i], self.dims[result][j]
-            if a is not None and b is not None:
-                table[self.axis_var(a)] = Form(0, {self.axis_var(b): 1})
+        table: dict[Symbol, Form] = {
+            self.axis_var(a): Form(0, {self.axis_var(b): 1}) for a, b in self.dims.renaming(op).items()
+        }
         form = self.form(source)
         if form.opaques:  # a run-time tile under new names is another symbol
             return Form(0, {Opaque(result): 1})

@@ -63,6 +63,7 @@ class Demand:
     roots: list[Form] = field(default_factory=list)
     indexed: set[Value] = field(default_factory=set)
     users: dict[Value, list[Op]] = field(default_factory=dict)
+    tested: list[Form] = field(default_factory=list)  # forms whose sign decides something while the kernel runs
 
 
 class Walker:
@@ -77,7 +78,7 @@ class Walker:
         self.carried: dict[Value, tuple[Op, int]] = {}
         self._results: dict[Value, tuple[Op, int]] = {}
         self._work: list[Value] = []
-        self._looped: set[Op] = set()
+        self.looped: set[Op] = set()  # loops whose bounds are looked at while they run
         self._collect(kernel.body, (), ())
         for op in self.order:
             if op.kind in ("store", "atomic", "assert_", "print_"):
@@ -200,6 +201,7 @@ class Walker:
         for c in conditions:
             if c.form is not None:
                 self.root(c.form)
+                self.out.tested.append(c.form)
             elif c.value is not None:
                 self.need(c.value)
             elif c.loop is not None:
@@ -285,11 +287,12 @@ class Walker:
 
     def _need_loop(self, op: Op) -> None:
         """What decides how long a loop runs: bounds that are not known, and whether the program gets there at all."""
-        if op in self._looped:
+        if op in self.looped:
             return
-        self._looped.add(op)
+        self.looped.add(op)
         if op.kind == "for":
             loop = self.affine.loops[op]
+            self.out.roots.append(Form(0, {loop.var: 1}))
             if loop.trips is None or not loop.uniform:
                 for bound in op.operands[:3]:
                     self.need(bound)

@@ -45,6 +45,30 @@ class Dims:
     def __getitem__(self, value: Value) -> tuple[Axis | None, ...]:
         return self.of[value]
 
+    def renaming(self, op: Op) -> dict[Axis, Axis]:
+        """What an operation calls the axes of its operand; empty for one that keeps their names."""
+        if op not in self.renames:
+            return {}
+        old, new = self.of[op.operands[0]], self.of[op.result]
+        pairs = ((old[i], new[j]) for i, j in moved(op))
+        return {a: b for a, b in pairs if a is not None and b is not None}
+
+
+def moved(op: Op) -> list[tuple[int, int]]:
+    """Where the dimensions of an operand stand in the result: (before, after), for operations that move them only."""
+    source = op.operands[0].shape
+    if op.kind == "expand_dims":
+        return [(i, i if i < op["axis"] else i + 1) for i in range(len(source))]
+    if op.kind == "trans":
+        return [(p, i) for i, p in enumerate(op["perm"])]
+    if op.kind == "reduce":
+        kept = [i for i in range(len(source)) if i != op["axis"]]
+        return [(i, j) for j, i in enumerate(kept)]
+    assert op.kind == "reshape"
+    a = [i for i, n in enumerate(source) if n != 1]
+    b = [i for i, n in enumerate(op.result.shape) if n != 1]
+    return list(zip(a, b))
+
 
 def infer(kernel: Kernel) -> Dims:
     """Give every dimension of every value its axis. Rewrites `kernel`: index arithmetic is copied per use."""
@@ -57,9 +81,11 @@ def infer(kernel: Kernel) -> Dims:
         twisted = _repeated(dims)
         if not twisted:
             return Dims(dims, renames)
-        more = _reindexing_ops(kernel.body, dims, twisted) - renames
-        if not more:  # an axis meets itself without a reindexing in between: only `dot` can do that
+        more = _touching(kernel.body, dims, twisted, _REINDEXING) - renames
+        if not more:  # an axis meets itself without a reindexing in between: `dot` can do that
             more = {op for op in walk(kernel.body) if op.kind == "dot"} - renames
+        if not more:  # and so can the rows' sums of a tile that meet its columns' sums
+            more = _touching(kernel.body, dims, twisted, ("reduce", "reshape")) - renames
         if not more:
             raise AssertionError("dimension names do not settle")
         renames |= more
@@ -73,8 +99,10 @@ def _repeated(dims: dict[Value, tuple[Axis | None, ...]]) -> set[Axis]:
     return out
 
 
-def _reindexing_ops(block: Block, dims: dict[Value, tuple[Axis | None, ...]], axes: set[Axis]) -> set[Op]:
-    return {op for op in walk(block) if op.kind in _REINDEXING and any(a in axes for a in dims[op.operands[0]])}
+def _touching(
+    block: Block, dims: dict[Value, tuple[Axis | None, ...]], axes: set[Axis], kinds: tuple[str, ...]
+) -> set[Op]:
+    return {op for op in walk(block) if op.kind in kinds and any(a in axes for a in dims[op.operands[0]])}
 
 
 class _Slots:
@@ -126,16 +154,8 @@ class _Slots:
                 self.same(operand, x[0])
         elif op.kind == "broadcast":
             self.same(x[0], op.result)
-        elif op.kind == "expand_dims":
-            axis, dims = op["axis"], range(len(x[0].shape))
-            self.link(op, x[0], [(i, i if i < axis else i + 1) for i in dims])
-        elif op.kind == "trans":
-            self.link(op, x[0], [(p, i) for i, p in enumerate(op["perm"])])
-        elif op.kind == "reduce":
-            axis = op["axis"]
-            kept = [i for i in range(len(x[0].shape)) if i != axis]
-            for j, i in enumerate(kept):
-                self.join((x[0], i), (op.result, j))
+        elif op.kind in ("expand_dims", "trans", "reduce"):
+            self.link(op)
         elif op.kind == "scan":
             self.same(x[0], op.result)
         elif op.kind == "reshape":
@@ -159,8 +179,9 @@ class _Slots:
             for value in (*x, *op.results):
                 self.fix(value)
 
-    def link(self, op: Op, source: Value, pairs: list[tuple[int, int]]) -> None:
-        for i, j in pairs:
+    def link(self, op: Op) -> None:
+        source = op.operands[0]
+        for i, j in moved(op):
             if op in self.renames:
                 self.rigid |= {(source, i), (op.result, j)}
             else:
@@ -175,11 +196,8 @@ class _Slots:
 
     def reshape(self, op: Op) -> None:
         source, result = op.operands[0], op.result
-        a = [i for i, n in enumerate(source.shape) if n != 1]
-        b = [i for i, n in enumerate(result.shape) if n != 1]
-        if [source.shape[i] for i in a] == [result.shape[i] for i in b]:  # only unit dimensions come and go
-            for i, j in zip(a, b):
-                self.join((source, i), (result, j))
+        if [n for n in source.shape if n != 1] == [n for n in result.shape if n != 1]:  # only 1s come and go
+            self.link(op)
         else:
             self.fix(source)
             self.fix(result)

@@ -92,7 +92,7 @@ def refuse_empty(memories: dict[str, Memory], defined: Where | None) -> None:
 
 def defect(name: str, where: Where | None, surprise: Exception) -> Diagnostic:
     """The diagnostic for an exception that the kernel is not to blame for."""
-    text = str(surprise).splitlines()
+    text = [line[:200] for line in str(surprise).splitlines()]
     return error(
         "internal-error",
         f"{type(surprise).__name__} while translating {name}: {text[0] if text else ''}",

@@ -127,22 +127,15 @@ class Base:
         raise error("internal-error", f"value {value.name or value} is used before it is computed", where=line_of(op))
 
     def _seen_through(self, op: Op, value: Value) -> Expr:
-        inner = self.value(op.operands[0])
-        if op not in self.plan.dims.renames or not inner.dims:
-            return inner
-        source, result = self.plan.axes(op.operands[0]), self.plan.axes(value)
-        order = op["perm"] if op.kind == "trans" else None
-        table: dict[Var, Var] = {}
-        for j, new in enumerate(result):
-            if order is not None:
-                old = source[order[j]]
-            elif j == op["axis"]:
-                continue
-            else:
-                old = source[j if j < op["axis"] else j - 1]
-            if old is not None and new is not None:
-                table[old] = new
-        return Expr(inner.code, tuple(table.get(d, d) if d is not None else None for d in inner.dims))
+        return self.under_new_names(op, self.value(op.operands[0]))
+
+    def under_new_names(self, op: Op, expr: Expr) -> Expr:
+        """An operand, or what was made of it, with its dimensions called what the operation calls them."""
+        if op not in self.plan.dims.renames or not expr.dims:
+            return expr
+        top, var = self.plan.top, self.plan.affine.axis_var
+        table = {top(var(a)): top(var(b)) for a, b in self.plan.dims.renaming(op).items()}
+        return Expr(expr.code, tuple(table.get(d, d) if d is not None else None for d in expr.dims))
 
     def form(self, form: Form, element: Any = None) -> Expr:
         """Index arithmetic as source."""

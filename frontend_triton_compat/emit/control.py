@@ -12,7 +12,7 @@ from typing import Any
 from bridge.diagnostics import error
 from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight, tuple_of, union
 from frontend_triton_compat.emit.tiles import Tiles
-from frontend_triton_compat.forms import Var
+from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Block, Op, Value
 
 
@@ -58,6 +58,9 @@ class Control(Tiles):
             self.advanced(op)
             return
         body = op.regions[0]
+        if op in self.plan.walker.looped and not fold.loop.uniform:
+            counter = self.form(self.plan.form(Form(0, {fold.loop.var: 1})))
+            self.active[op] = self._still_running(op, counter, self._bounds(op))
         for inner in body.ops:
             if inner not in fold.absorbed:
                 self.op(inner)
@@ -136,7 +139,7 @@ class Control(Tiles):
                     text = f"{tight(align(bounds[0], dims))} + {at}"
                     self.env[index] = self.assign(index.name or "i", Expr(text, dims), op)
             if bounds is not None and not ordered:
-                self.active[op] = self._still_running(op, counter, bounds)
+                self.active[op] = self._still_running(op, Expr(counter), bounds)
 
         self._loop(op, f"lax.fori_loop(0, {trips.code}, {{step}}, {{init}})", [counter], data, body, op.results, enter)
 
@@ -144,11 +147,12 @@ class Control(Tiles):
         lo, hi, step = (self.value(v) for v in op.operands[:3])
         return lo, hi, step
 
-    def _still_running(self, op: Op, counter: str, bounds: tuple[Expr, Expr, Expr]) -> Expr:
+    def _still_running(self, op: Op, counter: Expr, bounds: tuple[Expr, Expr, Expr]) -> Expr:
         lo, hi, step = bounds
-        dims = union([lo, hi, step])
+        dims = union([lo, hi, step, counter])
         name = op.operands[1].type.element.numpy_name
-        at = f"{tight(align(lo, dims))} + {counter}.astype(jnp.{name}) * {tight(align(step, dims))}"
+        turn = f"{tight(align(counter, dims))}.astype(jnp.{name})"
+        at = f"{tight(align(lo, dims))} + {turn} * {tight(align(step, dims))}"
         constant = self.plan.affine.loops[op].step
         if constant is not None:
             text = f"{at} {'<' if constant > 0 else '>'} {tight(align(hi, dims))}"

@@ -110,14 +110,14 @@ class Tiles(Elementwise):
                 return Expr(
                     f"jnp.zeros({shape_of(expr.dims, self.extent) if expr.dims else '()'}, jnp.int32)", expr.dims
                 )
-            return expr
+            return self.under_new_names(op, expr)
         expr = self.with_dim(expr, var, op.operands[0].type)
         axis = expr.dims.index(var)
         dims = tuple(None if i == axis else d for i, d in enumerate(expr.dims))
         out = Expr(self.reduction(op["fn"], expr, axis, element, op), dims)
         if var.extent is not None:
             out = self.count_dropped(op["fn"], out, expr.fills.get(var), var, op)
-        return out
+        return self.under_new_names(op, out)
 
     def reduction(self, fn: str, expr: Expr, axis: int, element: Any, op: Op) -> str:
         """Source of one reduction that keeps its dimension."""

@@ -39,6 +39,8 @@ def _foldable(plan: Schedule, op: Op) -> Fold | None:
     loop, demand = plan.affine.loops[op], plan.demand
     if loop.trips is None or loop.step is None or not loop.trips.max() > 0:
         return None
+    if plan.ordered and not loop.uniform:
+        return None  # one program at a time runs it as often as it should; a variable has one size
     body = op.regions[0]
     fold = Fold(loop)
     for i, arg in enumerate(body.args[1:]):

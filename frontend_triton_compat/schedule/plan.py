@@ -144,6 +144,7 @@ class Schedule:
                 out |= self.deps(c.value)
             elif c.loop is not None and c.loop.kind == "for":
                 out |= frozenset().union(*(self.deps(v) for v in c.loop.operands[:3]))
+                out |= self._form_deps(Form(0, {self.affine.loops[c.loop].var: 1}))
         return out
 
     def _find_deps(self, value: Value) -> frozenset[Var]:

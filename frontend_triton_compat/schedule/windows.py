@@ -24,18 +24,24 @@ def finish_accesses(plan: Schedule) -> None:
             mask = [c for c in (settle(plan, c) for c in needed) if c is not None]
             form = plan.form(access.form)
             plan.accesses[op] = Access(op, access.param, form, _unique(mask), (), access.order, access.path)
-            for left in [form, *(c.form for c in mask if c.form is not None)]:
-                for opaque in left.opaques:
-                    if opaque.value not in plan.demand.live:
-                        plan.walker.need(opaque.value)
-                        pending = True
+            pending |= _need_opaques(plan, [form, *(c.form for c in mask if c.form is not None)])
             for c in mask:
                 if c.value is not None and c.value not in plan.demand.live:
                     plan.walker.need(c.value)
                     pending = True
+        settled = (settle(plan, Conjunct(form=form)) for form in list(plan.demand.tested))
+        pending |= _need_opaques(plan, [c.form for c in settled if c is not None and c.form is not None])
         plan.walker.drain()
     params = {a.param: None for a in plan.accesses.values() if a.op.kind != "load"}
     plan.written = list(params)
+
+
+def _need_opaques(plan: Schedule, forms: list[Form]) -> bool:
+    """Mark the run-time values that are left in forms as needed; whether one was not."""
+    missing = [o.value for form in forms for o in form.opaques if o.value not in plan.demand.live]
+    for value in missing:
+        plan.walker.need(value)
+    return bool(missing)
 
 
 def _unique(mask: list[Conjunct]) -> list[Conjunct]:

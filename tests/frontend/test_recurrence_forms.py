@@ -1,0 +1,95 @@
+"""Forms that kernels of linear attention are written in, each as a small kernel against NumPy or torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import frontend_triton_compat as triton
+import frontend_triton_compat.language as tl
+
+
+@triton.jit
+def rows_meet_columns(x, o, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a = tl.load(x + i[:, None] * N + i[None, :])
+    b = tl.dot(a, tl.dot(a, a))
+    b = tl.where(i[:, None] > i[None, :], b, 0.0)
+    top = tl.reshape(tl.max(b, axis=0, keep_dims=True), (N,))
+    tl.store(o + i, tl.sum(b, axis=1) - tl.sum(b, axis=0) + top)
+
+
+def test_sums_of_rows_meet_sums_of_columns():
+    x, o = torch.randn(16, 16) / 4, torch.zeros(16)
+    rows_meet_columns[(1,)](x, o, 16)
+    b = (x @ x @ x).tril(-1)
+    torch.testing.assert_close(o, b.sum(1) - b.sum(0) + b.amax(0))
+
+
+@triton.jit
+def loop_of_uneven_length(o, n, EARLY: tl.constexpr, W: tl.constexpr):
+    p = tl.program_id(0)
+    first = (p * p) % 5 * 3
+    if EARLY:
+        if first >= n:
+            return
+    i = tl.arange(0, W)
+    for j in range(0, min(W, n - first)):
+        tl.store(o + p * W * W + j * W + i, i * j + p)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_loop_that_programs_run_differently_often(early):
+    o = torch.zeros(7, 16, 16, dtype=torch.int32)
+    loop_of_uneven_length[(7,)](o, 10, early, 16)
+    want = torch.zeros_like(o)
+    for p in range(7):
+        for j in range(min(16, 10 - p * p % 5 * 3)):
+            want[p, j] = torch.arange(16) * j + p
+    assert torch.equal(o, want)
+
+
+@triton.jit
+def ticket_and_uneven_loop(counter, o, W: tl.constexpr):
+    p = tl.program_id(0)
+    ticket = tl.atomic_add(counter, 1)
+    for j in range(0, (p * p) % 5):
+        tl.store(o + p * W + j, ticket + j + 10)
+
+
+def test_programs_one_after_the_other_run_a_loop_as_often_as_they_should():
+    o, counter = torch.zeros(9, 16, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    ticket_and_uneven_loop[(7,)](counter, o, 16)
+    want = torch.zeros_like(o)
+    for p in range(7):
+        want[p, : p * p % 5] = torch.arange(p * p % 5) + p + 10
+    assert torch.equal(o, want)
+
+
+@triton.jit
+def previous_decay(g, x, o, n, CHUNK: tl.constexpr, STEP: tl.constexpr):
+    p = tl.program_id(0)
+    total = tl.zeros([STEP], dtype=tl.float32)
+    shift = 0.0
+    for start in range(p * CHUNK - STEP, -STEP, -STEP):
+        i = start + tl.arange(0, STEP)
+        last = tl.load(g + min(start + STEP, n) - 1)
+        before = tl.load(g + start - 1) if start % CHUNK > 0 else 0.0
+        total += tl.load(x + i) * (last - shift)
+        shift += last - before
+    tl.store(o + p * STEP + tl.arange(0, STEP), total)
+
+
+def test_a_load_under_a_condition_on_a_loop_counters_remainder():
+    n, chunk, step, programs = 128, 32, 16, 4
+    g, x, o = torch.rand(n), torch.randn(n), torch.zeros(programs, step)
+    previous_decay[(programs,)](g, x, o, n, chunk, step)
+    want = torch.zeros_like(o)
+    for p in range(programs):
+        shift = torch.tensor(0.0)
+        for start in range(p * chunk - step, -step, -step):
+            last = g[min(start + step, n) - 1]
+            before = g[start - 1] if start % chunk > 0 else 0.0
+            want[p] += x[start : start + step] * (last - shift)
+            shift = shift + last - before
+    torch.testing.assert_close(o, want)
