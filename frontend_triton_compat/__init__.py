@@ -10,6 +10,7 @@ from typing import Any
 
 from frontend_triton_compat import language, modules
 from frontend_triton_compat.autotune import Autotuner, Config, Heuristics, autotune, heuristics
+from frontend_triton_compat.compiler import compile
 from frontend_triton_compat.language.aggregate import aggregate
 from frontend_triton_compat.language.constexpr import constexpr_function
 from frontend_triton_compat.launch import JITFunction, jit
@@ -67,6 +68,7 @@ __all__ = [
     "aggregate",
     "autotune",
     "cdiv",
+    "compile",
     "constexpr_function",
     "heuristics",
     "jit",

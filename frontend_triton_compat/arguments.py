@@ -25,11 +25,13 @@ from frontend_triton_compat.ir import Param
 from frontend_triton_compat.language.constexpr import constexpr, unwrap
 from frontend_triton_compat.types import ALL_DTYPES, FP32, FP64, INT1, INT32, INT64, UINT64, dtype, from_numpy_name
 
-#: Launch options of Triton that tune code generation; they have no meaning here and are accepted.
+#: Launch options of Triton's backends that tune code generation; they have no meaning here and are accepted.
 LAUNCH_OPTIONS = frozenset(
-    "num_warps num_stages num_ctas maxnreg cluster_dims enable_fp_fusion launch_cooperative_grid launch_pdl "
-    "extern_libs "
-    "debug waves_per_eu matrix_instr_nonkdim kpack stream warmup ir_override sanitize_overflow".split()
+    "num_warps num_stages num_ctas maxnreg cluster_dims enable_fp_fusion enable_reflect_ftz launch_cooperative_grid "
+    "launch_pdl extern_libs debug sanitize_overflow instrumentation_mode ir_override ptx_version ptx_options arch "
+    "backend_name warp_size supported_fp8_dtypes deprecated_fp8_dot_operand_dtypes default_dot_input_precision "
+    "allowed_dot_input_precisions max_num_imprecise_acc_default waves_per_eu matrix_instr_nonkdim kpack schedule_hint "
+    "allow_flush_denorm stream warmup".split()
 )
 _TORCH_NAMES: dict[torch.dtype, dtype | None] = {}
 
@@ -196,6 +198,7 @@ class Signature:
             call.key.append(_hashable(unwrap(value)))
             return self._constexpr(name, index, value)
         if isinstance(value, torch.Tensor):
+            value = _plain(value)
             element = self._torch_element(name, value, call.placeless)
             call.arrays[name] = value
             call.key.append(value.dtype)
@@ -338,6 +341,14 @@ class Signature:
                 where=self.where,
                 do="use a real dtype of 8 to 64 bits; split a complex tensor with torch.view_as_real",
             ) from None
+
+
+def _plain(t: torch.Tensor) -> torch.Tensor:
+    """A tensor of a class of the user's as a plain one over its memory; what only stands for a tensor as it is."""
+    own = type(t) not in (torch.Tensor, torch.nn.Parameter)
+    if own and type(t).__torch_dispatch__ is torch.Tensor.__torch_dispatch__ and compat.has_storage(t):
+        return t.as_subclass(torch.Tensor)  # type: ignore[arg-type]
+    return t
 
 
 def _is_constexpr(annotation: Any) -> bool:

@@ -20,9 +20,9 @@ from frontend_triton_compat.language.constexpr import constexpr_function
 _OURS = "frontend_triton_compat"
 #: Submodules with a file of their own.
 FILES = tuple(
-    "triton triton.testing triton.knobs triton.profiler triton.language triton.language.math triton.language.random "
-    "triton.language.target_info triton.language.extra triton.language.extra.libdevice triton.language.extra.cuda "
-    "triton.language.extra.cuda.libdevice triton.runtime triton.runtime.jit".split()
+    "triton triton.testing triton.knobs triton.profiler triton.compiler triton.runtime triton.runtime.jit "
+    "triton.language triton.language.math triton.language.random triton.language.target_info triton.language.extra "
+    "triton.language.extra.libdevice triton.language.extra.cuda triton.language.extra.cuda.libdevice".split()
 )
 #: Submodules that are other names of these.
 OTHER_NAMES: dict[str, str] = {
@@ -44,18 +44,9 @@ ASSEMBLED: dict[str, tuple[str, frozenset[str] | None]] = {
         ("triton.runtime.build", "triton.runtime", "*"),
         ("triton.runtime._async_compile", "triton.runtime", "*"),
         ("triton.errors", "triton.runtime", "TritonError"),
-        ("triton.compiler", "triton.runtime", "CompilationError CompiledKernel LazyDict"),
-        (
-            "triton.compiler.compiler",
-            "triton.runtime",
-            "CompilationError CompiledKernel LazyDict OutOfResources GPUTarget triton_key",
-        ),
-        (
-            "triton.compiler.errors",
-            "triton.runtime",
-            "CompilationError CompileTimeAssertionFailure UnsupportedLanguageConstruct",
-        ),
-        ("triton.compiler.code_generator", "triton.runtime", "CompilationError UnsupportedLanguageConstruct"),
+        ("triton.compiler.errors", "triton.compiler", "*"),
+        ("triton.compiler.compiler", "triton.compiler", "*"),
+        ("triton.compiler.code_generator", "triton.compiler", "*"),
         ("triton.backends", "", ""),
         ("triton.backends.compiler", "triton.runtime", "GPUTarget"),
         ("triton.backends.driver", "", ""),

@@ -177,6 +177,8 @@ class Mark:
         print_data: bool = False,
         save_path: str = "",
         return_df: bool = False,
+        diff_col: bool = False,
+        save_precision: int = 6,
         **kwargs: Any,
     ) -> Any:
         """Measure.
@@ -185,27 +187,36 @@ class Mark:
             show_plots: accepted; tables are what there is.
             print_data: print each table.
             save_path: folder that gets one ``.csv`` a table.
-            return_df: return the tables (a list, or the only one): dicts of columns.
+            return_df: return the tables (a list, or the only one): data frames where pandas is installed, else dicts of
+                columns.
+            diff_col: a further column with the difference of two lines.
+            save_precision: digits behind the point in files.
             **kwargs: further arguments of the function.
         """
         several = not isinstance(self.benchmarks, Benchmark)
         tables = []
         for bench in self.benchmarks if several else [self.benchmarks]:  # type: ignore[union-attr]
             table = self._measure(bench, kwargs)
+            if diff_col and len(bench.line_names) == 2:
+                one, other = list(table)[-2:]
+                table["Diff"] = [b - a for a, b in zip(table[one], table[other])]
             tables.append(table)
             if print_data or show_plots:
                 print(f"{bench.plot_name}:\n{format_table(table)}")
             if save_path:
                 folder = Path(save_path)
                 folder.mkdir(parents=True, exist_ok=True)
-                lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values()))]
+                digits = lambda v: f"{v:.{save_precision}f}" if isinstance(v, float) else str(v)
+                lines = [",".join(table), *(",".join(map(digits, row)) for row in zip(*table.values()))]
                 (folder / f"{bench.plot_name}.csv").write_text("\n".join(lines) + "\n")
         if return_df:
-            return tables if several else tables[0]
+            frames = [_frame(table) for table in tables]
+            return frames if several else frames[0]
         return None
 
     def _measure(self, bench: Benchmark, kwargs: dict[str, Any]) -> dict[str, list[Any]]:
-        table: dict[str, list[Any]] = {name: [] for name in (*bench.x_names, *bench.line_names)}
+        titles = [f"{name} ({bench.ylabel})" if bench.ylabel else name for name in bench.line_names]
+        table: dict[str, list[Any]] = {name: [] for name in (*bench.x_names, *titles)}
         for x in bench.x_vals:
             values = list(x) if isinstance(x, tuple | list) else [x] * len(bench.x_names)
             if len(values) != len(bench.x_names):
@@ -218,10 +229,19 @@ class Mark:
             named = dict(zip(bench.x_names, values))
             for name, value in named.items():
                 table[name].append(value)
-            for line, title in zip(bench.line_vals, bench.line_names):
+            for line, title in zip(bench.line_vals, titles):
                 found = self.fn(**named, **{bench.line_arg: line}, **bench.args, **kwargs)
                 table[title].append(found[0] if isinstance(found, tuple | list) else found)
         return table
+
+
+def _frame(table: dict[str, list[Any]]) -> Any:
+    """A table as a data frame of pandas, where that is installed."""
+    try:
+        import pandas
+    except ImportError:
+        return table
+    return pandas.DataFrame(table)
 
 
 def format_table(table: dict[str, list[Any]]) -> str:

@@ -502,8 +502,21 @@ def test_perf_report_prints_and_returns_a_table(capsys, tmp_path):
         " 1     2       1",
         "20    40      20",
     ]
-    assert (tmp_path / "times.csv").read_text().splitlines()[0] == "n,ours,theirs"
+    assert (tmp_path / "times.csv").read_text().splitlines() == ["n,ours,theirs", "1,2,1.000000", "20,40,20.000000"]
     assert mark.run() is None
+    assert mark.run(return_df=True, diff_col=True)["Diff"] == [-1.0, -20.0]
+
+
+def test_perf_report_gives_data_frames_where_pandas_is(monkeypatch):
+    import sys
+    import types
+
+    pandas = types.ModuleType("pandas")
+    pandas.DataFrame = lambda table: ("frame", table)
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    bench = testing.Benchmark(["m", "n"], [(1, 2)], "who", [3], ["ours"], "", {}, ylabel="GB/s")
+    mark = testing.perf_report([bench])(lambda m, n, who: m + n + who)
+    assert mark.run(return_df=True) == [("frame", {"m": [1], "n": [2], "ours (GB/s)": [6]})]
 
 
 def test_a_librarys_own_tuner_derives_from_ours():

@@ -321,6 +321,27 @@ def test_keyword_only_parameters():
     assert o.tolist() == [3] * 8
 
 
+def test_a_tensor_of_a_class_of_ones_own():
+    class Mine(torch.Tensor):
+        pass
+
+    a, b, o = three()
+    add[(1,)](Mine(a), torch.nn.Parameter(b), o.as_subclass(Mine), N=32)
+    assert torch.equal(o, a + b)
+
+    class Wrapper(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape)
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            raise NotImplementedError
+
+    with pytest.raises(Diagnostic, match="TPB252"):
+        add[(1,)](Wrapper(a), b, o, N=32)
+
+
 def test_a_kernel_has_no_star_arguments():
     @triton.jit
     def starred(o, *rest):
@@ -373,3 +394,40 @@ def test_an_empty_grid_does_nothing_where_programs_for_triton_run():
             add[(-1,)](a, b, o, N=32)
         with pytest.raises(Diagnostic, match="TPB251"):
             add[(0,)](jnp.ones(32), jnp.ones(32), jnp.ones(32), N=32)
+
+
+# -- compiling for types
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+def test_compile_for_types(by_index):
+    @triton.jit
+    def kernel(o, n, scale, pair, BLOCK: tl.constexpr, other=None):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        for _ in range(n):
+            tl.store(o + i, scale * pair[1] + tl.load(pair[0] + i))
+
+    signature = {"o": "*fp16", "n": "i32", "scale": "fp32", "pair": ("*i8", "i64"), "BLOCK": "constexpr"}
+    constants: dict = {"BLOCK": 32}
+    if by_index:
+        signature, constants = dict(enumerate(signature.values())), {(4,): 32}
+    source = triton.compiler.ASTSource(kernel, signature, constants)
+    compiled = triton.compile(
+        source, target=triton.runtime.driver.active.get_current_target(), options={"num_warps": 2}
+    )
+    assert compiled.metadata.num_warps == 2 and compiled.name == "kernel" and list(compiled.asm) == ["tile_ir"]
+    spelled = ["*fp16", "i32", "fp32", ("*i8", "i64"), "constexpr", "constexpr"]
+    assert compiled.src.signature == dict(zip(kernel.arg_names, spelled))
+    assert "kernel(o: *fp16, n: int32, scale: fp32, pair: (*int8, int64)," in compiled.asm["tile_ir"]
+
+
+def test_compile_refuses():
+    with pytest.raises(Diagnostic, match="TPB262"):
+        triton.compile("kernel.ttir")
+    with pytest.raises(Diagnostic, match="TPB250") as caught:
+        triton.compile(triton.compiler.ASTSource(add, {"a": "*fp32", "b": "*fp32", "o": "*fp32"}))
+    assert "'N'" in caught.value.what
+    with pytest.raises(Diagnostic, match="TPB253"):
+        triton.compile(triton.compiler.ASTSource(add, {"a": "*fp3", "b": "*fp32", "o": "*fp32"}, {"N": 8}))
+    with pytest.raises(Diagnostic, match="TPB003"):
+        triton.compiler.ASTSource(len, {})

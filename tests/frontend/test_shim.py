@@ -103,14 +103,14 @@ def use_call(name):
     ids=["call", "attribute", "index", "subclass"],
 )
 def test_a_name_without_a_meaning_says_so_when_it_is_used(triton, use):
-    from triton.compiler import ASTSource
+    from triton.compiler import IRSource
 
     with pytest.raises(Diagnostic) as caught:
-        use(ASTSource)
-    assert caught.value.code == "TPB262" and "triton.compiler.ASTSource" in caught.value.what
+        use(IRSource)
+    assert caught.value.code == "TPB262" and "triton.compiler.IRSource" in caught.value.what
     assert caught.value.why and caught.value.do and caught.value.where.file == __file__
-    assert not hasattr(ASTSource, "attribute")
-    assert not isinstance(3, ASTSource)
+    assert not hasattr(IRSource, "attribute")
+    assert not isinstance(3, IRSource)
 
 
 def test_figures_of_a_gpu_are_refused(triton):
