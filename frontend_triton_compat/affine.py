@@ -47,6 +47,19 @@ class Loop:
         return self.trips is not None and bool((self.trips == self.trips.flat[0]).all())
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """Program ids as forms of atoms.
+
+    Attributes:
+        programs: axis of the grid -> the form of its program id.
+        atoms: the atoms, by their key.
+    """
+
+    programs: Mapping[int, Form]
+    atoms: Mapping[bytes, Var]
+
+
 def int_range(element: dtype) -> tuple[int, int]:
     """Smallest and largest value of an integer dtype."""
     bits = element.primitive_bitwidth
@@ -57,13 +70,22 @@ class Affine:
     """The forms of a kernel; see the module."""
 
     def __init__(
-        self, kernel: Kernel, dims: Dims, atoms: bool = True, aliases: Mapping[str, tuple[str, int]] | None = None
+        self,
+        kernel: Kernel,
+        dims: Dims,
+        atoms: bool = True,
+        aliases: Mapping[str, tuple[str, int]] | None = None,
+        numbers: Numbers | None = None,
     ):
         self.kernel, self.dims, self.use_atoms, self.aliases = kernel, dims, atoms, aliases or {}
         self._names: dict[str, int] = {}
-        self.programs = tuple(Var("program", n, self.fresh("pid")) if n > 1 else None for n in kernel.grid)
+        told: Mapping[int, Form] = numbers.programs if numbers is not None else {}
+        self.programs = tuple(
+            Var("program", n, self.fresh("pid")) if n > 1 and i not in told else None for i, n in enumerate(kernel.grid)
+        )
+        self.program_ids = [told.get(i, Form(0, {v: 1} if v else {})) for i, v in enumerate(self.programs)]
         self.axis_vars: dict[Axis, Var] = {}
-        self.atoms: dict[bytes, Var] = {}
+        self.atoms: dict[bytes, Var] = dict(numbers.atoms) if numbers is not None else {}
         self.loops: dict[Op, Loop] = {}
         self._forms: dict[Value, Form] = {}
         self._bases: dict[Value, str] = {}
@@ -199,10 +221,10 @@ class Affine:
         values = self._grid[result].astype(np.int64)
         origin = int(values.flat[0])
         form, rebuilt = Form(origin), np.full((1, 1, 1), origin, np.int64)
-        for axis, var in enumerate(self.programs):
-            if var is not None and values.shape[axis] > 1:
+        for axis, number in enumerate(self.program_ids):
+            if number.terms and values.shape[axis] > 1:
                 step = int(np.take(values, 1, axis).flat[0]) - origin
-                form = form + Form(0, {var: step} if step else {})
+                form = form + number.scale(step)
                 shape = [1, 1, 1]
                 shape[axis] = -1
                 rebuilt = rebuilt + step * np.arange(values.shape[axis]).reshape(shape)

@@ -156,6 +156,8 @@ class Walker:
                 return found
         if op is not None and op.kind == "map" and op["fn"] == "not":
             return self.conjuncts(op.operands[0])
+        if op is not None and op.kind == "map" and op["fn"] == "or" and value.type.element.is_bool():
+            return self.negated(op.operands[0]) + self.negated(op.operands[1])
         return [Conjunct(value=value, negate=True)]
 
     def _comparison(self, op: Op, fn: str) -> list[Conjunct] | None:

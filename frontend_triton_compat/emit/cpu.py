@@ -24,6 +24,9 @@ from frontend_triton_compat.language.rows_cast import E4B15
 from frontend_triton_compat.schedule import Schedule
 from frontend_triton_compat.types import INT64
 
+#: Elements up to which a column of an array is written by a choice among all columns.
+_INTERLEAVED = 4
+
 
 class CpuEmitter(Emitter):
     """Statements over whole-array refs."""
@@ -252,6 +255,12 @@ class CpuEmitter(Emitter):
                 if code.isidentifier() or code.endswith(")")
                 else f"({code}).reshape({_shape(sizes)})"
             )
+        lanes = self.plan.views[access.param].widths[-1]
+        if sizes and indices[-1].text.isdigit() and 1 < lanes <= _INTERLEAVED:
+            # Every second element, say: choosing in one pass over all of them beats an update with gaps by far.
+            self.read_params[access.param] = None
+            place = self.place(access.param, [*indices[:-1], DimIndex(":", (), None)])
+            code = f"jnp.where(jnp.arange({lanes}) == {indices[-1].text}, {tight(code)}[..., None], {place})"
         self.put(f"{place} = {code}", op)
 
     def _scatter(self, access: Access, value: Expr, mask: Expr | None, view: View) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from frontend_triton_compat.access import Memory
-from frontend_triton_compat.affine import Affine
+from frontend_triton_compat.affine import Affine, Numbers
 from frontend_triton_compat.demand import Walker
 from frontend_triton_compat.dims import Dims, infer
 from frontend_triton_compat.ir import Kernel
@@ -23,7 +23,7 @@ from frontend_triton_compat.schedule.crop import crop, too_small
 from frontend_triton_compat.schedule.loops import fold_loops
 from frontend_triton_compat.schedule.order import needs_order
 from frontend_triton_compat.schedule.plan import Fold, Schedule, settle
-from frontend_triton_compat.schedule.programs import merge, product_grid
+from frontend_triton_compat.schedule.programs import merge, numbered_by_atoms, product_grid
 from frontend_triton_compat.schedule.windows import finish_accesses, make_windows, order_batch
 
 __all__ = ["Fold", "Schedule", "schedule", "settle", "too_small"]
@@ -50,7 +50,10 @@ def schedule(
     if needs_order(plan):
         plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False, ordered=True)
     elif not product_grid(plan):
-        plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
+        numbers = numbered_by_atoms(plan)
+        plan = _analyse(kernel, dims, memories, aliases or {}, atoms=numbers is not None, numbers=numbers)
+        if not product_grid(plan):
+            plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
     merge(plan)
     crop(plan, uncropped)
     if chunked and not plan.ordered:
@@ -68,8 +71,9 @@ def _analyse(
     aliases: Mapping[str, tuple[str, int]],
     atoms: bool = True,
     ordered: bool = False,
+    numbers: Numbers | None = None,
 ) -> Schedule:
-    affine = Affine(kernel, dims, atoms, aliases)
+    affine = Affine(kernel, dims, atoms, aliases, numbers)
     for var in affine.programs:
         if var is not None:
             var.serial = ordered

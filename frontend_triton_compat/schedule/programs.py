@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from frontend_triton_compat.affine import Numbers
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import walk
 from frontend_triton_compat.schedule.plan import Schedule
@@ -15,37 +16,72 @@ from frontend_triton_compat.schedule.plan import Schedule
 
 def product_grid(plan: Schedule) -> bool:
     """Whether atoms and program ids in use number the programs uniquely and completely, as a product."""
-    used: dict[Var, None] = {}
-    for form in plan.demand.roots:
-        for var in form.vars:
-            if var.kind in ("program", "atom"):
-                used[var] = None
-    if not any(v.kind == "atom" for v in used):
-        return True
-    grid = plan.kernel.grid
-    columns, sizes = [], []
-    active = [False, False, False]
-    for var in used:
-        if var.kind == "atom":
-            assert var.labels is not None
-            labels = var.labels
-        else:
-            axis = plan.affine.programs.index(var)
-            shape = [1, 1, 1]
-            shape[axis] = -1
-            labels = np.arange(grid[axis]).reshape(shape)
-        for axis in range(3):
-            active[axis] |= labels.shape[axis] > 1
-        columns.append(labels)
-        sizes.append(var.size or 1)
-    space = tuple(n if a else 1 for n, a in zip(grid, active))
+    used = _used(plan)
+    return not any(v.kind == "atom" for v in used) or _is_product(plan, used)
+
+
+def numbered_by_atoms(plan: Schedule) -> Numbers | None:
+    """Program ids that follow from atoms: ``pid`` beside ``pid // N`` and ``pid % N`` is ``N * first + second``.
+
+    None where that does not make the numbering a product.
+    """
+    used = _used(plan)
+    told: dict[int, Form] = {}
+    for var in [v for v in used if v.kind == "program"]:
+        axis = plan.affine.programs.index(var)
+        others = [v for v in used if v is not var]
+        form = _in_terms_of(plan, axis, [v for v in others if v.kind == "atom"])
+        if form is not None:
+            told[axis], used = form, others
+    if not told or not _is_product(plan, used):
+        return None
+    return Numbers(told, plan.affine.atoms)
+
+
+def _used(plan: Schedule) -> list[Var]:
+    found = {v: None for form in plan.demand.roots for v in form.vars if v.kind in ("program", "atom")}
+    return list(found)
+
+
+def _labels(plan: Schedule, var: Var) -> np.ndarray:
+    """A variable's value in every program; size 1 along axes of the grid that it does not depend on."""
+    if var.kind == "atom":
+        assert var.labels is not None
+        return var.labels
+    axis = plan.affine.programs.index(var)
+    return _along(axis, plan.kernel.grid[axis])
+
+
+def _along(axis: int, n: int) -> np.ndarray:
+    shape = [1, 1, 1]
+    shape[axis] = -1
+    return np.arange(n).reshape(shape)
+
+
+def _is_product(plan: Schedule, used: list[Var]) -> bool:
+    columns = [_labels(plan, v) for v in used]
+    space = tuple(n if any(c.shape[i] > 1 for c in columns) else 1 for i, n in enumerate(plan.kernel.grid))
     programs = int(np.prod(space))
-    if int(np.prod([int(s) for s in sizes], dtype=object)) != programs:
+    if int(np.prod([int(v.size or 1) for v in used], dtype=object)) != programs:
         return False
     key = np.zeros(space, np.int64)
-    for labels, size in zip(columns, sizes):
-        key = key * size + labels
+    for var, labels in zip(used, columns):
+        key = key * (var.size or 1) + labels
     return len(np.unique(key)) == programs
+
+
+def _in_terms_of(plan: Schedule, axis: int, atoms: list[Var]) -> Form | None:
+    """A program id as an affine form of atoms that depend on its axis alone."""
+    numbers = _along(axis, plan.kernel.grid[axis])
+    mine = [v for v in atoms if _labels(plan, v).shape == numbers.shape]
+    columns = [_labels(plan, v).reshape(-1) for v in mine]
+    form, total = Form(), np.zeros(numbers.size, np.int64)
+    for i, var in enumerate(mine):  # the first program where this atom is 1 and the others are 0
+        alone = np.flatnonzero(sum(np.abs(c - (c is columns[i])) for c in columns) == 0)
+        if alone.size != 1:
+            return None
+        form, total = form + Form(0, {var: int(alone[0])}), total + alone[0] * columns[i]
+    return form if mine and np.array_equal(total, numbers.reshape(-1)) else None
 
 
 def merge(plan: Schedule) -> None:

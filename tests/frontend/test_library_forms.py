@@ -92,3 +92,55 @@ def test_a_store_of_one_program_beside_those_of_all():
     x, out, total = torch.randn(100), torch.zeros(100), torch.zeros(1, dtype=torch.int32)
     first_program_counts[(4,)](out, total, x, 100, BLOCK=32)
     assert torch.equal(out, x * 2) and total.item() == 100
+
+
+@triton.jit
+def turn_pairs(x, table, rows, heads, SIGN: tl.constexpr, HALF: tl.constexpr):
+    pid = tl.program_id(0)
+    batch, row = pid // rows, pid % rows
+    if batch >= 2 or row >= rows:
+        return
+    d = tl.arange(0, HALF)
+    pair = tl.load(table + row * 2 * HALF + d[:, None] * 2 + tl.arange(0, 2)[None, :])
+    real, imaginary = tl.split(pair)
+    at = x + (batch * rows + row) * heads * 2 * HALF + tl.program_id(1) * 2 * HALF + d * 2
+    a, b = tl.load(at), tl.load(at + 1)
+    tl.store(at, a * real - b * imaginary * SIGN)
+    tl.store(at + 1, b * real + a * imaginary * SIGN)
+
+
+def test_a_program_id_beside_its_quotient_and_remainder_is_both_of_them():
+    table = torch.randn(5, 8, 2)
+    x = torch.randn(2, 5, 3, 8, 2)
+    want = torch.view_as_real(torch.view_as_complex(x) * torch.view_as_complex(table)[None, :, None])
+    turn_pairs[(10, 3)](x, table, 5, 3, SIGN=1, HALF=8)
+    torch.testing.assert_close(x, want)
+    source = turn_pairs[(10, 3)].source(x, table, 5, 3, SIGN=1, HALF=8)
+    assert "clip" not in source and ".at[" not in source  # no computed index, no scatter
+    assert "where(" not in source.replace("jnp.where(jnp.arange(2) ==", "")  # the early return never happens
+
+
+@triton.jit
+def one_column(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + 3 * i + 1, tl.load(y + i, mask=i < n), mask=i < n)
+
+
+def test_a_column_of_a_narrow_array_is_written_and_nothing_else():
+    x, y = torch.randn(50, 3), torch.randn(50)
+    want = x.clone()
+    want[:, 1] = y
+    one_column[(4,)](x, y, 50, BLOCK=16)
+    assert torch.equal(x, want)
+
+
+@triton.jit
+def uneven(out, n, SPLIT: tl.constexpr):
+    pid = tl.program_id(0)
+    tl.store(out + pid, (pid // SPLIT) * 100 + (pid % SPLIT) + n * pid)
+
+
+def test_quotient_and_remainder_of_a_grid_that_does_not_divide():
+    out = torch.empty(10, dtype=torch.int32)
+    uneven[(10,)](out, 1000, SPLIT=4)
+    assert out.tolist() == [(p // 4) * 100 + p % 4 + 1000 * p for p in range(10)]
