@@ -294,7 +294,7 @@ class CpuEmitter(Emitter):
         lanes = tuple(v for v in self.plan.axes(access.op.operands[0]) if v is not None)
         dims = union([offsets, *values, *([mask] if mask is not None else [])])
         dims = (*dims, *(v for v in lanes if v not in dims))
-        named = tuple(d for d in dims if d is not None and d not in last) + last
+        named = (*self._in_order([d for d in dims if d is not None and d not in last], lanes), *last)
         inside = f"{offsets.operand} >= 0"
         if mask is not None:
             both = union([offsets, mask])
@@ -304,6 +304,23 @@ class CpuEmitter(Emitter):
             where = Expr(f"jnp.where({inside}, {offsets.code}, {view.size})", offsets.dims)
         index = f"jnp.broadcast_to({align(where, named)}, {shape_of(named, self.extent)})" if named else where.code
         return named, index
+
+    def _in_order(self, variables: list[Var], lanes: tuple[Var, ...]) -> list[Var]:
+        """Variables as programs, then iterations, then elements count: of two writes to a place, the later stays."""
+        programs = self.plan.affine.programs
+        folded = {self.plan.top(f.loop.var): self.plan.walker.order[op] for op, f in self.plan.folds.items()}
+
+        def place(var: Var) -> tuple[int, int]:
+            axes = [programs.index(p) for p in var.parts() if p in programs]
+            atoms = [p.labels.shape for p in var.parts() if p.labels is not None]
+            axes += [next((i for i, n in enumerate(shape) if n > 1), 0) for shape in atoms]
+            if axes:
+                return 0, min(axes)
+            if var in folded:
+                return 1, folded[var]
+            return 2, lanes.index(var) if var in lanes else len(lanes)
+
+        return sorted(variables, key=place)
 
     def flat(self, param: str) -> str:
         """A result as a flat array."""

@@ -21,7 +21,7 @@ from frontend_triton_compat.ir import Kernel
 from frontend_triton_compat.schedule.chunks import chunk
 from frontend_triton_compat.schedule.crop import crop, too_small
 from frontend_triton_compat.schedule.loops import fold_loops
-from frontend_triton_compat.schedule.order import needs_order
+from frontend_triton_compat.schedule.order import needs_order, races
 from frontend_triton_compat.schedule.plan import Fold, Schedule, settle
 from frontend_triton_compat.schedule.programs import merge, numbered_by_atoms, product_grid
 from frontend_triton_compat.schedule.windows import finish_accesses, make_windows, order_batch
@@ -47,15 +47,20 @@ def schedule(
     """
     dims = infer(kernel)
     plan = _analyse(kernel, dims, memories, aliases or {})
-    if needs_order(plan):
-        plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False, ordered=True)
-    elif not product_grid(plan):
-        numbers = numbered_by_atoms(plan)
-        plan = _analyse(kernel, dims, memories, aliases or {}, atoms=numbers is not None, numbers=numbers)
+    ordered = needs_order(plan)
+    if not ordered:
         if not product_grid(plan):
-            plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
-    merge(plan)
-    crop(plan, uncropped)
+            numbers = numbered_by_atoms(plan)
+            plan = _analyse(kernel, dims, memories, aliases or {}, atoms=numbers is not None, numbers=numbers)
+            if not product_grid(plan):
+                plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
+        merge(plan)
+        crop(plan, uncropped)
+        ordered = races(plan)
+    if ordered:
+        plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False, ordered=True)
+        merge(plan)
+        crop(plan, uncropped)
     if chunked and not plan.ordered:
         chunk(plan)
     finish_accesses(plan)

@@ -7,6 +7,7 @@ other's stores, and nothing looks at a running total.
 from __future__ import annotations
 
 from frontend_triton_compat.ir import Op, Value, walk
+from frontend_triton_compat.schedule.overlap import apart
 from frontend_triton_compat.schedule.plan import Fold, Schedule
 
 #: A folded loop may not make a computed value larger than this many elements.
@@ -72,9 +73,12 @@ def _foldable(plan: Schedule, op: Op) -> Fold | None:
     for store in stored:
         if loop.var not in store.form.vars or store.form.opaques or store.op.kind == "atomic":
             return None
-        for other in inside:
-            if other is not store and other.param == store.param and other.form != store.form:
-                return None
+        others = [a for a in inside if a is not store and a.param == store.param]
+        if any(other.form != store.form for other in others):
+            return None
+        outer = {plan.affine.loops[o].var for o in store.path[: store.path.index(op)] if o.kind == "for"}
+        if others and not apart(store.form, store.all_conditions, loop.var, outer):
+            return None
     return fold
 
 

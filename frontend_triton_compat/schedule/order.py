@@ -7,7 +7,9 @@ run as Triton's interpreter runs them: axis 0 outermost, each program in full be
 
 from __future__ import annotations
 
+from frontend_triton_compat.demand import Access
 from frontend_triton_compat.ir import Op
+from frontend_triton_compat.schedule.overlap import programs_meet
 from frontend_triton_compat.schedule.plan import Schedule
 
 #: Atomic updates whose order does not show in memory, as long as nobody looks at the old values.
@@ -15,8 +17,19 @@ COMMUTING = ("add", "max", "min", "and", "or", "xor")
 
 
 def needs_order(plan: Schedule) -> bool:
-    """Whether a program may see what another one wrote."""
+    """Whether the order of programs shows through an atomic operation, or may stop one."""
     return any(op.kind == "atomic" and _shows(plan, op) for op in plan.demand.accesses)
+
+
+def races(plan: Schedule) -> bool:
+    """Whether a program touches what another one stores, as far as addresses are known in advance.
+
+    On a GPU such a kernel has no meaning of its own; it has one in Triton's interpreter.
+    """
+    by_param: dict[str, list[Access]] = {}
+    for access in plan.demand.accesses.values():
+        by_param.setdefault(access.param, []).append(access)
+    return any(programs_meet(plan, accesses) for accesses in by_param.values())
 
 
 def _shows(plan: Schedule, op: Op) -> bool:

@@ -36,70 +36,48 @@ def plain(t):
 
 
 @triton.jit
-def update(z, x, OP: tl.constexpr, SEM: tl.constexpr):
+def update(z, x, SEM: tl.constexpr):
     v = tl.load(x + tl.program_id(0))
-    if OP == "add":
-        tl.atomic_add(z, v, sem=SEM)
-    elif OP == "max":
-        tl.atomic_max(z, v, sem=SEM)
-    elif OP == "min":
-        tl.atomic_min(z, v, sem=SEM)
-    elif OP == "and":
-        tl.atomic_and(z, v, sem=SEM)
-    elif OP == "or":
-        tl.atomic_or(z, v, sem=SEM)
-    elif OP == "xor":
-        tl.atomic_xor(z, v, sem=SEM)
-    else:
-        tl.atomic_xchg(z, v, sem=SEM)
+    tl.atomic_add(z[0], v, sem=SEM)
+    tl.atomic_max(z[1], v, sem=SEM)
+    tl.atomic_min(z[2], v, sem=SEM, scope="cta")
+    if v.dtype.is_int():
+        tl.atomic_and(z[3], v, sem=SEM)
+        tl.atomic_or(z[4], v, sem=SEM)
+        tl.atomic_xor(z[5], v, sem=SEM)
+        tl.atomic_xchg(z[6], v, sem=SEM)  # the interpreter has no exchange of floats
 
 
 @triton.jit
-def update_old(z, x, o, OP: tl.constexpr):
-    pid = tl.program_id(0)
-    v = tl.load(x + pid)
-    if OP == "add":
-        old = tl.atomic_add(z, v)
-    elif OP == "max":
-        old = tl.atomic_max(z, v)
-    elif OP == "min":
-        old = tl.atomic_min(z, v)
-    elif OP == "and":
-        old = tl.atomic_and(z, v)
-    elif OP == "or":
-        old = tl.atomic_or(z, v)
-    elif OP == "xor":
-        old = tl.atomic_xor(z, v)
-    else:
-        old = tl.atomic_xchg(z, v)
-    tl.store(o + pid, old)
-
-
-def ops_of(dtype):  # the interpreter has no exchange of floats
-    return ("add", "max", "min") if dtype.is_floating_point else ("add", "max", "min", "xchg", "and", "or", "xor")
+def update_old(z, x, o, n):
+    p = tl.program_id(0)
+    v = tl.load(x + p)
+    tl.store(o + p, tl.atomic_add(z[0], v))
+    if v.dtype != tl.float64:  # the interpreter gives the bits of the old value as a number
+        tl.store(o + n + p, tl.atomic_max(z[1], v))
+        tl.store(o + 2 * n + p, tl.atomic_min(z[2], v))
+    if v.dtype.is_int():
+        tl.store(o + 3 * n + p, tl.atomic_and(z[3], v))
+        tl.store(o + 4 * n + p, tl.atomic_or(z[4], v))
+        tl.store(o + 5 * n + p, tl.atomic_xor(z[5], v))
+        tl.store(o + 6 * n + p, tl.atomic_xchg(z[6], v))
 
 
 def case_scalar_updates():
     out = []
-    for k, dtype in enumerate((*INTS, *FLOATS)):
-        for i, op in enumerate(ops_of(dtype)):
-            if k and (i + k) % 3:
-                continue
-            z, x = mixed(1, dtype, 5), mixed(9, dtype, 6)
-            update[(9,)](z, x, OP=op, SEM={"add": "relaxed", "max": "acquire", "min": "release"}.get(op, "acq_rel"))
-            out.append(plain(z))
+    for dtype, sem in zip((*INTS, *FLOATS), (None, "relaxed", "acquire", "release", "acq_rel", None)):
+        z, x = tuple(mixed(1, dtype, i) for i in range(7)), mixed(9, dtype, 6)
+        update[(9,)](z, x, SEM=sem)
+        out += [plain(t) for t in z]
     return out
 
 
 def case_scalar_updates_with_old_values():
     out = []
     for dtype in (*INTS, *FLOATS):
-        for op in ops_of(dtype):
-            if dtype is torch.float64 and op != "add":  # the interpreter gives the bits of the old value as a number
-                continue
-            z, x, o = mixed(1, dtype, 5), mixed(9, dtype, 6), mixed(9, dtype, 7)
-            update_old[(9,)](z, x, o, OP=op)
-            out += [plain(z), plain(o)]
+        z, x, o = tuple(mixed(1, dtype, i) for i in range(7)), mixed(9, dtype, 6), mixed(63, dtype, 7)
+        update_old[(9,)](z, x, o, 9)
+        out += [*(plain(t) for t in z), plain(o)]
     return out
 
 
@@ -107,14 +85,13 @@ def case_extremes_of_special_floats():
     out = []
     special = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1.0, -1.0, 1e-40, -1e-40]
     for first in special:
-        for op in ("max", "min"):
-            for old in (False, True):
-                z, x, o = torch.tensor([first]), torch.tensor(special), torch.zeros(9)
-                if old:
-                    update_old[(9,)](z, x, o, OP=op)
-                else:
-                    update[(9,)](z, x, OP=op, SEM=None)
-                out += [z.view(torch.int32), o.view(torch.int32)]
+        for old in (False, True):
+            z, x, o = tuple(torch.tensor([first]) for _ in range(7)), torch.tensor(special), torch.zeros(63)
+            if old:
+                update_old[(9,)](z, x, o, 9)
+            else:
+                update[(9,)](z, x, SEM=None)
+            out += [*(t.view(torch.int32) for t in z[1:3]), o.view(torch.int32)[9:]]
     return out
 
 
@@ -505,9 +482,14 @@ def block_copy(a, b, N, B: tl.constexpr, PAD: tl.constexpr, AT: tl.constexpr):
 
 def case_block_pointers_at_the_bounds():
     out = []
-    for dtype in (torch.bool, torch.int16, torch.float16, torch.float32):
-        for pad in (None, "zero", "nan") if dtype.is_floating_point else ("zero",):
-            for at in ("inside", "before", "behind"):
+    for dtype, pads in (
+        (torch.bool, ("zero",)),
+        (torch.int16, (None,)),
+        (torch.float16, ("nan",)),
+        (torch.float32, (None, "zero")),
+    ):
+        for pad in pads:
+            for at in ("inside", "before", "behind") if dtype is torch.float16 else ("inside",):
                 a, b = mixed(96, torch.int32, 31).to(dtype), torch.full((96,), 1).to(dtype)
                 block_copy[(3,)](a, b, 96, B=32, PAD=pad, AT=at)
                 out.append(b)

@@ -23,27 +23,31 @@ from frontend_triton_compat.descriptors import (
     store_ragged,
 )
 
-KERNELS = Path(__file__).parent / "memory_kernels.py"
-NAMES = re.findall(r"^def (case_\w+)", KERNELS.read_text(), re.MULTILINE)
+FILES = {name: Path(__file__).parent / f"{name}.py" for name in ("memory_kernels", "access_kernels")}
+CASES = [(f, c) for f, path in FILES.items() for c in re.findall(r"^def (case_\w+)", path.read_text(), re.MULTILINE)]
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     pytest.importorskip("triton")
-    path = tmp_path_factory.mktemp("memory") / "real.pt"
     env = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, KERNELS, path], capture_output=True, text=True, timeout=240, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    with shim.installed(displace=True):
-        spec = importlib.util.spec_from_file_location("memory_kernels_on_ours", KERNELS)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return torch.load(path), module
+    found = {}
+    for name, kernels in FILES.items():
+        path = tmp_path_factory.mktemp("memory") / "real.pt"
+        done = subprocess.run([sys.executable, kernels, path], capture_output=True, text=True, timeout=240, env=env)
+        assert done.returncode == 0, done.stderr[-3000:]
+        with shim.installed(displace=True):
+            spec = importlib.util.spec_from_file_location(f"{name}_on_ours", kernels)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        found[name] = torch.load(path), module
+    return found
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_memory_is_the_real_interpreters(both, name):
-    real, module = both[0][name], both[1]
+@pytest.mark.parametrize("file,name", CASES, ids=lambda v: v)
+def test_memory_is_the_real_interpreters(both, file, name):
+    real, module = both[file]
+    real = real[name]
     assert isinstance(real, list), real
     ours = getattr(module, name)()
     ours = ours if isinstance(ours, list) else [ours]
