@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from bridge import compat
+from bridge.diagnostics import error
 from bridge.engine import CallsBack, Engine, JaxEngine, Number, Program, Window, collect_results, share_with_torch
 from frontend_triton_compat.arguments import Call, flat_params
 from frontend_triton_compat.emit import cpu
@@ -77,6 +78,8 @@ class Compiled:
         outputs = [share_with_torch(r) for r in way.program(operands)]
         for number, cell in numbers:
             number.give(cell)
+        if self.module.waits:
+            self._check_waits(int(outputs[-1]))
         for put, output in zip(way.puts, outputs):
             t = arrays[put.param]
             if t.requires_grad:
@@ -88,6 +91,19 @@ class Compiled:
                 sizes, strides, start = put.view
                 t = t.as_strided(sizes, strides, t.storage_offset() + start)
             t.copy_(output)
+
+    def _check_waits(self, given_up: int) -> None:
+        """Refuse the results of a launch in which a program waited for what did not come."""
+        if given_up:
+            raise error(
+                "waits-forever",
+                "a program waits in this loop for something that no program before it did",
+                where=self.module.waits[given_up - 1],
+                why="on the CPU, programs that see each other's writes run one after the other: a lock has to be free "
+                "when the next program begins, and a flag set by an earlier one. Nothing was written",
+                do="release the lock at the end of the program, wait only for programs with lower numbers, or check "
+                "that the lock and the flags are zero at the launch",
+            )
 
     def _way(self, call: Call) -> _Way:
         engine = Engine.current()
@@ -144,8 +160,10 @@ class Compiled:
             flat = arrays[operand.param].reshape(-1)
             size = int(np.prod(operand.shape, dtype=np.int64))
             operands.append(flat[operand.start : operand.start + size].reshape(operand.shape))
-        out = {}
-        for result, new in zip(self.module.results, self.entry(*operands)):
+        out, news = {}, self.entry(*operands)
+        if self.module.waits:
+            out[""] = news[-1]
+        for result, new in zip(self.module.results, news):
             old = arrays[result.param]
             size = int(np.prod(result.shape, dtype=np.int64))
             flat = old.reshape(-1).at[result.start : result.start + size].set(new.reshape(-1))
@@ -157,6 +175,8 @@ class Compiled:
         with compat.x64():
             scalars = {n: np.asarray(call.scalars[n], kind) for n, kind in self._scalar_types.items()}
             new = self.on_jax(call.arrays, scalars)
+        if self.module.waits:
+            self._check_waits(int(new[""][0]))
         ordered = tuple(new[name] for name in call.arrays if name in new)
         return ordered[0] if len(ordered) == 1 else ordered
 

@@ -13,7 +13,10 @@ from bridge.diagnostics import error
 from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight, tuple_of, union
 from frontend_triton_compat.emit.tiles import Tiles
 from frontend_triton_compat.forms import Form, Var
-from frontend_triton_compat.ir import Block, Op, Value
+from frontend_triton_compat.ir import Block, Op, Value, walk
+
+#: Turns after which a loop around an atomic is taken to wait for something that does not come.
+MOST_TURNS = 1 << 20
 
 
 class Control(Tiles):
@@ -237,7 +240,17 @@ class Control(Tiles):
         first = self.assign("running", first, op)
         call = "lax.while_loop(lambda carry: carry[-1], {step}, {init})"
         again = (first.code, lambda: test(body.yields).code)
+        waits = any(o.kind == "atomic" for region in op.regions for o in walk(region))
+        if waits:  # it may wait for what no other program will do
+            call = f"lax.while_loop(lambda carry: carry[-1][0] & (carry[-1][1] < {MOST_TURNS}), {{step}}, {{init}})"
+            again = (f"({first.code}, 0)", lambda: f"({test(body.yields).code}, carry[-1][1] + 1)")
         self._loop(op, call, [], data, body, op.results, lambda: None, again=again)
+        if waits:
+            self.waited(op, "_[0]")
+
+    def waited(self, op: Op, still: str) -> None:
+        """What becomes of a loop that was given up while its condition still held."""
+        raise NotImplementedError
 
     def _loop(
         self,
@@ -302,7 +315,7 @@ class Control(Tiles):
         start = tuple_of([*starts, *([again[0]] if again else [])])
         call = call.replace("{step}", step).replace("{init}", start)
         outs = [self.fresh(results[i].name or arg.name or "carried") for i, arg, _ in data]
-        self.put(f"{tuple_of([*outs, *(['_'] if again else [])])} = {call}" if outs else call, op)
+        self.put(f"{tuple_of([*outs, *(['_'] if again else [])])} = {call}" if outs or again else call, op)
         for name, (i, arg, _) in zip(outs, data):
             self.env[results[i]] = Expr(name, dims[arg])
 

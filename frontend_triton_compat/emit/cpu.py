@@ -12,6 +12,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
+from bridge.diagnostics import Where
 from frontend_triton_compat.access import Slice, View, Window
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit import atomics
@@ -41,6 +42,7 @@ class CpuEmitter(Emitter):
             if access.op.kind != "load":
                 self.first_store[access.param] = min(access.order, self.first_store.get(access.param, access.order))
         self.scalars: dict[str, None] = {}
+        self.waits: list[Where] = []  # loops that may be given up
         self.covered: set[str] = set()  # parameters that some store writes whole
 
     # -- refs
@@ -61,6 +63,12 @@ class CpuEmitter(Emitter):
                 return f"{param}_out"
         self.read_params[param] = None
         return f"{param}_ref"
+
+    def waited(self, op: Op, still: str) -> None:
+        """Remember the first loop that was given up: the launch says so, and writes nothing."""
+        self.waits.append(op.where)
+        flag = "given_up_out[0]"
+        self.put(f"{flag} = jnp.where({still} & ({flag} == 0), {len(self.waits)}, {flag})", op)
 
     def atomic(self, op: Op) -> None:
         """An atomic operation: see `atomics`."""
@@ -384,6 +392,9 @@ class CpuEmitter(Emitter):
         name = plan.kernel.name
         ins = [f"{p}_ref" for p in (*arrays, *scalars)]
         outs = [f"{p}_out" for p in plan.written]
+        if self.waits:
+            outs.append("given_up_out")
+            self.lines.insert(0, "    given_up_out[0] = 0")
         unread = {f"{p}_ref": f"_{p}_ref" for p in arrays if not any(f"{p}_ref" in line for line in self.lines)}
         header = [
             f'"""`{name}` for the CPU: one kernel without a grid, written from {self.origin()}."""',
@@ -417,6 +428,8 @@ class CpuEmitter(Emitter):
         shapes = [
             f"jax.ShapeDtypeStruct({_shape(list(plan.views[p].widths))}, jnp.{self._element(p)})" for p in plan.written
         ]
+        if self.waits:
+            shapes.append("jax.ShapeDtypeStruct((1,), jnp.int32)")
         alias = {arrays.index(p): plan.written.index(p) for p in aliased}
         call = [
             "    results = pl.pallas_call(",
@@ -441,8 +454,10 @@ class CpuEmitter(Emitter):
                 n = view.size - sum(view.pad)
                 finals.append(f"{whole}.reshape(-1)[{view.pad[0]}:{view.pad[0] + n}]")
                 results.append(Result(p, (n,), view.origin + view.pad[0], (1,), ((0, n),)))
+        if self.waits:
+            finals.append(f"results[{len(plan.written)}]")
         text.append(f"    return {tuple_of(finals)}")
-        return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results))
+        return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results), tuple(self.waits))
 
     def _raw(self, param: str) -> bool:
         """Whether the elements go over as bytes: neither torch nor jax has Triton's format."""

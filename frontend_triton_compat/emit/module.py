@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bridge.diagnostics import Where
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -54,9 +56,11 @@ class Module:
         entry: name of the function to call with the operands; it returns a tuple of the results.
         operands: what it takes, in order.
         results: what it returns, in order.
+        waits: loops that may be given up; the entry then returns one number more: 0, or which of them was, from 1.
     """
 
     source: str
     entry: str
     operands: tuple[Operand, ...]
     results: tuple[Result, ...]
+    waits: tuple[Where, ...] = ()

@@ -174,3 +174,21 @@ def sums_and_exchanges(z, x, o):
         tl.atomic_xchg(z + 1, v)
     else:
         tl.store(z + 1, v)
+
+
+@triton.jit
+def never_released(data, lock):
+    turns = 0
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        turns += 1
+    tl.store(data, tl.load(data) + 1 + turns)
+
+
+def test_a_lock_that_is_never_released_is_given_up():
+    data, lock = torch.zeros(1), torch.zeros(1, dtype=torch.int32)
+    never_released[(1,)](data, lock)
+    assert (data.item(), lock.item()) == (1, 1)
+    with pytest.raises(bridge.diagnostics.Diagnostic) as caught:
+        never_released[(3,)](data, lock)
+    assert caught.value.code == "TPB281" and "while tl.atomic_cas" in str(caught.value)
+    assert (data.item(), lock.item()) == (1, 1)
