@@ -20,6 +20,9 @@ from frontend_triton_compat.forms import ARRAY_FN, Form, Opaque, Symbol, Var, si
 from frontend_triton_compat.ir import Block, Kernel, Op, Value
 from frontend_triton_compat.types import dtype
 
+#: How many divisions, remainders, minima and maxima inside each other are kept as forms; more are computed.
+MAX_NESTED = 16
+
 
 @dataclass(eq=False)
 class Loop:
@@ -299,7 +302,10 @@ class Affine:
             return a.scale(1 << b.const)
         if fn in ("imod", "idiv", "min", "max"):
             simple = simplify(fn, a, b)
-            return simple if simple is not None else Form(0, {Opaque(result, fn, (a, b)): 1})
+            if simple is not None:
+                return simple
+            nested = Opaque(result, fn, (a, b))
+            return Form(0, {nested if nested.size <= MAX_NESTED else Opaque(result): 1})
         return None
 
     # -- loops

@@ -128,37 +128,37 @@ class Walker:
 
     def conjuncts(self, value: Value) -> list[Conjunct]:
         """The conditions whose conjunction a boolean value is."""
-        op = value.producer
-        if op is None:
-            return [Conjunct(value=value)]
-        if op.kind == "const":
-            return [] if op["value"] else [Conjunct(form=Form(0))]
-        if op.kind in ("splat", "broadcast", "expand_dims", "trans") and op not in self.dims.renames:
-            return self.conjuncts(op.operands[0])
-        if op.kind == "map" and op["fn"] == "and" and value.type.element.is_bool():
-            return self.conjuncts(op.operands[0]) + self.conjuncts(op.operands[1])
-        if op.kind == "map" and op["fn"] in _NEGATED:
-            found = self._comparison(op, op["fn"])
-            if found is not None:
-                return found
-        if op.kind == "map" and op["fn"] == "not":
-            return self.negated(op.operands[0])
-        return [Conjunct(value=value)]
+        return self._conditions(value, True)
 
     def negated(self, value: Value) -> list[Conjunct]:
         """The conditions whose conjunction is the opposite of a boolean value."""
-        op = value.producer
-        if op is not None and op.kind == "const":
-            return [Conjunct(form=Form(0))] if op["value"] else []
-        if op is not None and op.kind == "map" and op["fn"] in _NEGATED:
-            found = self._comparison(op, _NEGATED[op["fn"]])
-            if found is not None:
-                return found
-        if op is not None and op.kind == "map" and op["fn"] == "not":
-            return self.conjuncts(op.operands[0])
-        if op is not None and op.kind == "map" and op["fn"] == "or" and value.type.element.is_bool():
-            return self.negated(op.operands[0]) + self.negated(op.operands[1])
-        return [Conjunct(value=value, negate=True)]
+        return self._conditions(value, False)
+
+    def _conditions(self, value: Value, holds: bool) -> list[Conjunct]:
+        """The conditions whose conjunction says that a boolean value is `holds`."""
+        out: list[Conjunct] = []
+        work = [(value, holds)]
+        while work:
+            value, holds = work.pop()
+            op = value.producer
+            found: list[Conjunct] | None = None
+            if op is None:
+                pass
+            elif op.kind == "const":
+                found = [] if bool(op["value"]) == holds else [Conjunct(form=Form(0))]
+            elif holds and op.kind in ("splat", "broadcast", "expand_dims", "trans") and op not in self.dims.renames:
+                work.append((op.operands[0], True))
+                continue
+            elif op.kind == "map" and op["fn"] == "not":
+                work.append((op.operands[0], not holds))
+                continue
+            elif op.kind == "map" and op["fn"] == ("and" if holds else "or") and value.type.element.is_bool():
+                work += [(op.operands[1], holds), (op.operands[0], holds)]
+                continue
+            elif op.kind == "map" and op["fn"] in _NEGATED:
+                found = self._comparison(op, op["fn"] if holds else _NEGATED[op["fn"]])
+            out += [Conjunct(value=value, negate=not holds)] if found is None else found
+        return out
 
     def _comparison(self, op: Op, fn: str) -> list[Conjunct] | None:
         a, b = op.operands

@@ -234,37 +234,42 @@ class _Slots:
 
 def _copy_index_arithmetic(block: Block) -> None:
     """Before every `expand_dims` and `trans`, insert a private copy of the index arithmetic that feeds it."""
-    cheap: dict[Value, bool] = {}
+    cheap: set[Value] = set()  # results of index arithmetic; operations are visited in their order
 
-    def is_cheap(value: Value) -> bool:
-        if value not in cheap:
-            op = value.producer
-            cheap[value] = False  # block arguments and anything that is not index arithmetic
-            if op is not None and op.kind in _INDEX_OPS and value.shape and not value.type.element.is_floating():
-                inner = [v for v in op.operands if v.shape]
-                cheap[value] = op.kind in ("arange", "splat") or all(is_cheap(v) for v in inner)
-        return cheap[value]
+    def is_cheap(op: Op) -> bool:
+        result = op.results[0] if op.results else None
+        if op.kind not in _INDEX_OPS or result is None or not result.shape or result.type.element.is_floating():
+            return False
+        return op.kind in ("arange", "splat") or all(v in cheap for v in op.operands if v.shape)
 
-    def copy(value: Value, out: list[Op], done: dict[Value, Value]) -> Value:
-        if not value.shape or not is_cheap(value):
-            return value
-        if value not in done:
-            op = value.producer
-            assert op is not None
-            operands = tuple(copy(v, out, done) for v in op.operands)
-            twin = Op(op.kind, operands, op.attrs, op.where)
-            twin.results = (Value(value.type, value.name, producer=twin),)
+    def copy(value: Value, out: list[Op]) -> Value:
+        done: dict[Value, Value] = {}
+        work = [value]
+        while work:
+            v = work[-1]
+            op = v.producer
+            if v in done or v not in cheap or op is None:
+                work.pop()
+                continue
+            missing = [x for x in op.operands if x in cheap and x not in done]
+            if missing:
+                work += missing
+                continue
+            twin = Op(op.kind, tuple(done.get(x, x) for x in op.operands), op.attrs, op.where)
+            twin.results = (Value(v.type, v.name, producer=twin),)
             out.append(twin)
-            done[value] = twin.result
-        return done[value]
+            done[v] = twin.result
+        return done.get(value, value)
 
     def visit(block: Block) -> None:
         ops: list[Op] = []
         for op in block.ops:
             for region in op.regions:
                 visit(region)
-            if op.kind in _REINDEXING and is_cheap(op.operands[0]):
-                op.operands = (copy(op.operands[0], ops, {}),)
+            if op.kind in _REINDEXING and op.operands[0] in cheap:
+                op.operands = (copy(op.operands[0], ops),)
+            if is_cheap(op):
+                cheap.add(op.results[0])
             ops.append(op)
         block.ops = ops
 

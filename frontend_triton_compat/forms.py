@@ -70,11 +70,16 @@ class Opaque:
         value: the value.
         fn: the function that made it, when ranges may still turn it into an affine form ("imod", "idiv", "min", "max").
         forms: its operands.
+        size: how many such functions are nested in it, each counted as often as it occurs.
     """
 
     value: Value
     fn: str = ""
     forms: tuple[Form, ...] = ()
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = 1 + sum(o.size for f in self.forms for o in f.opaques)
 
     def __repr__(self) -> str:
         return f"?{self.value.name or id(self.value) % 9973}"

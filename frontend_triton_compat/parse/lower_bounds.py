@@ -7,6 +7,9 @@ integers are taken not to overflow, as in the address arithmetic they serve.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
+from frontend_triton_compat.flow import settle
 from frontend_triton_compat.ir import Block, Kernel, Op, Value, walk
 from frontend_triton_compat.types import dtype
 
@@ -71,59 +74,66 @@ class _Facts:
     def nonnegative(self, v: Value) -> bool:
         """Whether an integer is never negative; loops are taken by induction."""
         if v not in self.known:
-            self.known[v] = True  # holds for the carried values below unless a step refutes it
-            self.known[v] = self._derive(v)
+            settle(v, self.known, lambda x: self._rule(x)[1], self._holds, True)
         return self.known[v]
 
-    def _derive(self, v: Value) -> bool:
+    def _holds(self, v: Value) -> bool:
+        combine, values = self._rule(v)
+        return combine(self.known[x] for x in values)
+
+    def _rule(self, v: Value) -> tuple[Callable[[Iterable[bool]], bool], tuple[Value, ...]]:
+        """How the fact follows, and from which values: `all` of them, or `any`."""
         element = v.type.element
         if not isinstance(element, dtype) or not element.is_int():
-            return False
+            return _NO
         if element.is_int_unsigned():
-            return True
+            return _YES
+        op = v.producer
         if v in self.loops:
             op, place = self.loops[v]
-            if place < 0:
-                return self.nonnegative(op.operands[0])
-            return self._carried(op, place)
-        op = v.producer
+            return self._index(op) if place < 0 else self._carried(op, place)
         if op is None:
-            return False
+            return _NO
         if op.kind in ("for", "while"):
             return self._carried(op, op.results.index(v))
         if op.kind == "if":
-            return all(self.nonnegative(region.yields[op.results.index(v)]) for region in op.regions)
+            return all, tuple(region.yields[op.results.index(v)] for region in op.regions)
         if op.kind == "const":
-            return op.attrs["value"] >= 0
+            return _YES if op.attrs["value"] >= 0 else _NO
         if op.kind == "arange":
-            return op.attrs["start"] >= 0
+            return _YES if op.attrs["start"] >= 0 else _NO
         if op.kind == "cast":
             source = op.operands[0].type.element
-            return (
-                source.is_int()
-                and source.primitive_bitwidth <= element.primitive_bitwidth
-                and self.nonnegative(op.operands[0])
-            )
+            if not isinstance(source, dtype) or not source.is_int():
+                return _NO
+            room = element.primitive_bitwidth - source.primitive_bitwidth
+            return (all, op.operands) if room > 0 or (room == 0 and source.is_int_signed()) else _NO
         if op.kind == "program_id":
-            return True
+            return _YES
         if op.kind in _SAME:
-            return self.nonnegative(op.operands[0])
-        if op.kind == "map":
-            return self._map(op)
-        return False
+            return all, op.operands
+        return self._map(op) if op.kind == "map" else _NO
 
-    def _map(self, op: Op) -> bool:
+    def _map(self, op: Op) -> tuple[Callable[[Iterable[bool]], bool], tuple[Value, ...]]:
         fn, xs = op.attrs["fn"], op.operands
         if fn in _BOTH:
-            return all(self.nonnegative(x) for x in xs)
+            return all, xs
         if fn == "imod":
-            return self.nonnegative(xs[0])
+            return all, xs[:1]
         if fn == "max":
-            return any(self.nonnegative(x) for x in xs)
-        if fn == "where":
-            return self.nonnegative(xs[1]) and self.nonnegative(xs[2])
-        return False
+            return any, xs
+        return (all, xs[1:]) if fn == "where" else _NO
 
-    def _carried(self, op: Op, place: int) -> bool:
+    def _carried(self, op: Op, place: int) -> tuple[Callable[[Iterable[bool]], bool], tuple[Value, ...]]:
         first = 3 if op.kind == "for" else 0
-        return self.nonnegative(op.operands[first + place]) and self.nonnegative(op.regions[-1].yields[place])
+        return all, (op.operands[first + place], op.regions[-1].yields[place])
+
+    def _index(self, op: Op) -> tuple[Callable[[Iterable[bool]], bool], tuple[Value, ...]]:
+        """A loop's index lies between its bounds: the step may be negative when only the run decides it."""
+        low, high, step = op.operands[:3]
+        known = step.producer is not None and step.producer.kind == "const" and step.producer.attrs["value"] > 0
+        return all, (low,) if known else (low, high)
+
+
+_YES: tuple[Callable[[Iterable[bool]], bool], tuple[Value, ...]] = (all, ())
+_NO: tuple[Callable[[Iterable[bool]], bool], tuple[Value, ...]] = (any, ())

@@ -13,6 +13,7 @@ from frontend_triton_compat.access import Memory, Slice, View, Window
 from frontend_triton_compat.affine import Affine, Loop
 from frontend_triton_compat.demand import Access, Conjunct, Demand, Walker
 from frontend_triton_compat.dims import Dims
+from frontend_triton_compat.flow import settle as settle_facts
 from frontend_triton_compat.forms import Form, Opaque, Symbol, Var, simplify
 from frontend_triton_compat.ir import Kernel, Op, Value
 
@@ -120,65 +121,94 @@ class Schedule:
     def deps(self, value: Value) -> frozenset[Var]:
         """The program and folded-loop variables that a value's data depends on."""
         if value not in self._deps:
-            self._deps[value] = frozenset()  # cuts the cycle through a carried value
-            while True:
-                found = self._find_deps(value)
-                if found == self._deps[value]:
-                    break
-                self._deps[value] = found
-        return self._deps[value]
+            found: dict[Value, _Sources] = {}
 
-    def _form_deps(self, form: Form) -> frozenset[Var]:
-        out = frozenset(v for v in form.vars if self.lifted(v))
-        for opaque in form.opaques:
-            out |= frozenset().union(*map(self._form_deps, opaque.forms)) if opaque.fn else self.deps(opaque.value)
-        return out
+            def sources(v: Value) -> list[Value]:
+                found[v] = self._sources(v)
+                return found[v].values
+
+            settle_facts(value, self._deps, sources, lambda v: self._from_sources(found[v]), frozenset())
+        return self._deps[value]
 
     def mask_deps(self, mask: Iterable[Conjunct]) -> frozenset[Var]:
         """The program and folded-loop variables that a mask depends on."""
-        out: frozenset[Var] = frozenset()
-        for c in mask:
-            if c.form is not None:
-                out |= self._form_deps(c.form)
-            elif c.value is not None:
-                out |= self.deps(c.value)
-            elif c.loop is not None and c.loop.kind == "for":
-                out |= frozenset().union(*(self.deps(v) for v in c.loop.operands[:3]))
-                out |= self._form_deps(Form(0, {self.affine.loops[c.loop].var: 1}))
+        sources = self._mask_sources(mask)
+        for v in sources.values:
+            self.deps(v)
+        return self._from_sources(sources)
+
+    def _from_sources(self, sources: _Sources) -> frozenset[Var]:
+        return frozenset(sources.vars).union(*(self._deps[v] for v in sources.values)) - sources.gone
+
+    def _form_sources(self, form: Form) -> _Sources:
+        out = _Sources({v for v in form.vars if self.lifted(v)})
+        for opaque in form.opaques:
+            if opaque.fn:
+                for inner in opaque.forms:
+                    out.add(self._form_sources(inner))
+            else:
+                out.values.append(opaque.value)
         return out
 
-    def _find_deps(self, value: Value) -> frozenset[Var]:
+    def _mask_sources(self, mask: Iterable[Conjunct]) -> _Sources:
+        out = _Sources()
+        for c in mask:
+            if c.form is not None:
+                out.add(self._form_sources(c.form))
+            elif c.value is not None:
+                out.values.append(c.value)
+            elif c.loop is not None and c.loop.kind == "for":
+                out.values += c.loop.operands[:3]
+                out.add(self._form_sources(Form(0, {self.affine.loops[c.loop].var: 1})))
+        return out
+
+    def _sources(self, value: Value) -> _Sources:
+        """What a value's data is made of."""
         if value in self.demand.indexed:
-            return self._form_deps(self.affine.form(value))
+            return self._form_sources(self.affine.form(value))
         if value in self.walker.carried:
             op, i = self.walker.carried[value]
             first = 3 if op.kind == "for" else 0
-            inner = op.regions[0] if op.kind == "for" else op.regions[1]
-            own = self.deps(op.operands[first + i]) | self.deps(inner.yields[i])
+            out = _Sources(values=[op.operands[first + i], op.regions[-1].yields[i]])
             if op.kind == "while":
-                return own | self.deps(op.regions[0].yields[0])
-            loop = self.affine.loops[op]
-            return own if loop.uniform else own | self.mask_deps([Conjunct(loop=op)])
+                out.values.append(op.regions[0].yields[0])
+            elif not self.affine.loops[op].uniform:
+                out.add(self._mask_sources([Conjunct(loop=op)]))
+            return out
         op = value.producer
         if op is None:
-            return frozenset()
+            return _Sources()
         if op.kind in ("load", "atomic"):
             access = self.demand.accesses.get(op)
-            out = self._form_deps(self.affine.form(op.operands[0]))
+            out = self._form_sources(self.affine.form(op.operands[0]))
             if access is not None:
-                out |= self.mask_deps(access.mask)
-            return out | (self.deps(op.operands[-1]) if op.kind == "load" and op["has_other"] else frozenset())
+                out.add(self._mask_sources(access.mask))
+            if op.kind == "load" and op["has_other"]:
+                out.values.append(op.operands[-1])
+            return out
         if op.kind == "for":
-            i = op.results.index(value)
-            out = self.deps(op.regions[0].args[1 + i])
-            return out - {self.affine.loops[op].var}
+            arg = op.regions[0].args[1 + op.results.index(value)]
+            return _Sources(values=[arg], gone=frozenset({self.affine.loops[op].var}))
         if op.kind == "while":
-            return self.deps(op.regions[1].args[op.results.index(value)])
+            return _Sources(values=[op.regions[1].args[op.results.index(value)]])
         if op.kind == "if":
             i = op.results.index(value)
-            picked = self.deps(op.regions[0].yields[i]) | self.deps(op.regions[1].yields[i])
-            return picked | self.deps(op.operands[0])
-        return frozenset().union(*(self.deps(v) for v in op.operands))
+            return _Sources(values=[op.operands[0], *(region.yields[i] for region in op.regions)])
+        return _Sources(values=list(op.operands))
+
+
+@dataclass(eq=False)
+class _Sources:
+    """What a value depends on: variables, the data of other values, less variables that a loop ends."""
+
+    vars: set[Var] = field(default_factory=set)
+    values: list[Value] = field(default_factory=list)
+    gone: frozenset[Var] = frozenset()
+
+    def add(self, other: _Sources) -> None:
+        """Depend on this as well."""
+        self.vars |= other.vars
+        self.values += other.values
 
 
 def _slice_outline(piece: Slice) -> tuple[object, ...]:
