@@ -33,7 +33,8 @@ class Compiled:
 
     def __init__(self, plan: Schedule, module: cpu.Module):
         self.plan, self.module = plan, module
-        self.handle: Any = None  # what launches return, see `warmup.handle_of`
+        self.handle: Any = None  # what launches return, see `warmup.handle_of`: the last one, and all of them
+        self.handles: list[Any] = []
         self._scalar_types = {p.name: p.type.numpy_name for p in flat_params(plan.kernel.params) if p.kind == "float"}
         self._element_types = {
             p.name: p.type.numpy_name for p in flat_params(plan.kernel.params) if p.kind == "pointer"

@@ -96,8 +96,9 @@ def _param(name: str, index: int, kind: Any) -> Param:
     if isinstance(kind, tuple | list):
         return Param(name, index, "tuple", items=tuple(_param(f"{name}_{i}", i, k) for i, k in enumerate(kind)))
     try:
-        element = dtype(_LONG.get(kind.lstrip("*").removeprefix("k"), kind.lstrip("*")))
-        return Param(name, index, "pointer" if kind.startswith("*") else "float", element)
+        plain = str(kind).lstrip("*").removeprefix("k")
+        element = dtype(_LONG.get(plain, plain))
+        return Param(name, index, "pointer" if str(kind).startswith("*") else "float", element)
     except (ValueError, KeyError, AttributeError):
         raise error(
             "launch-dtype",

@@ -261,13 +261,13 @@ class Reflection:
         """For any device, a tuple whose first part is a dict of what was compiled, as `CompiledKernel` objects."""
         from frontend_triton_compat.warmup import Devices  # imported late: it knows kernels
 
-        return Devices(self)
+        return Devices(self)  # type: ignore[arg-type]
 
     def preload(self, specialization_data: str) -> Any:
         """Compile what another process compiled, from the text that it gave to ``jit_cache_hook``."""
         from frontend_triton_compat.warmup import preload
 
-        return preload(self, specialization_data)
+        return preload(self, specialization_data)  # type: ignore[arg-type]
 
     def get_capture_scope(self) -> dict[str, Any]:
         """The names that the function sees: its module's, and those of the functions around it."""

@@ -7,6 +7,7 @@ Source of the names: the public ``triton.testing`` documentation.
 
 from __future__ import annotations
 
+import importlib
 import math
 import statistics
 import time
@@ -238,7 +239,7 @@ class Mark:
 def _frame(table: dict[str, list[Any]]) -> Any:
     """A table as a data frame of pandas, where that is installed."""
     try:
-        import pandas
+        pandas = importlib.import_module("pandas")
     except ImportError:
         return table
     return pandas.DataFrame(table)

@@ -129,13 +129,17 @@ def options_of(kernel: JITFunction, kwargs: Mapping[str, Any]) -> dict[str, Any]
 
 
 def handle_of(kernel: JITFunction, compiled: Compiled, call: Call, options: Mapping[str, Any]) -> CompiledKernel:
-    """The handle of a compiled form; made, and entered into the kernel's record, when options are new."""
+    """The handle of a compiled form for a launch's options; a new one is entered into the kernel's record."""
     handle = compiled.handle
-    if handle is None or handle.options != options:
+    if handle is not None and handle.options == options:
+        return handle
+    handle = next((h for h in compiled.handles if h.options == options), None)
+    if handle is None:
         handle = CompiledKernel(kernel, call.params, compiled.plan.kernel, options, compiled=compiled)
-        compiled.handle = handle
+        compiled.handles.append(handle)
         forms = kernel.device_caches[0][0]
         forms[hooks.key_of(kernel, call.params, call.meta, options)] = handle
+    compiled.handle = handle  # looked at first the next time
     return handle
 
 

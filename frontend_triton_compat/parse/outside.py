@@ -41,16 +41,16 @@ class Outside:
 
     def changed(self) -> bool:
         """Whether a launch would see anything else now."""
-        for scope, name, value in self._names.values():
+        for scope, name, value in list(self._names.values()):  # another thread may be translating
             if scope.get(name, _MISSING) is not value:
                 return True
-        for cell, value in self._cells.values():
+        for cell, value in list(self._cells.values()):
             try:
                 if cell.cell_contents is not value:
                     return True
             except ValueError:
                 return True
-        return any(not _same(_content(value), content) for value, content in self._inside.values())
+        return any(not _same(_content(value), content) for value, content in list(self._inside.values()))
 
 
 def _content(value: Any) -> Any:
