@@ -31,6 +31,18 @@ _cpu: Any = None
 _start_lock = threading.Lock()
 
 
+#: Whether this process was forked from one in which jax had started: the threads that compile and run are not here.
+forked = False
+
+
+def _after_fork() -> None:
+    global forked
+    forked = forked or xla_bridge.backends_are_initialized()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def tpu_is_present() -> bool:
     """Whether a TPU may be attached to this machine (PCI, or the accelerator's device file)."""
     return hardware_utils.num_available_tpu_chips_and_device_id()[0] > 0 or bool(glob.glob("/dev/accel[0-9]*"))

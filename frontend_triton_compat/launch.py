@@ -23,7 +23,7 @@ from frontend_triton_compat.language.context import active, current
 from frontend_triton_compat.parse.executed import remember
 from frontend_triton_compat.parse.source import place_of
 from frontend_triton_compat.reflection import Reflection
-from frontend_triton_compat.specialise import SURPRISES, Specialisations, defect
+from frontend_triton_compat.specialise import SURPRISES, Specialisations, defect, refuse_forked
 from frontend_triton_compat.warmup import handle_of, launch_nothing, options_of, warm
 
 #: Called with (kernel, grid, bound arguments) before every launch; see `record`.
@@ -157,6 +157,8 @@ class JITFunction(Reflection):
     # -- the launch
 
     def _launch(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
+        if compat.forked:
+            refuse_forked(self.where)
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         call = self._signature.call(args, kwargs)

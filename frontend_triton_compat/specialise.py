@@ -38,6 +38,26 @@ SURPRISES = (
 )
 
 
+def refuse_forked(where: Where | None) -> None:
+    """Refuse to go on where jax would wait forever.
+
+    Raises:
+        TranslationError: the process was forked from one in which jax had started.
+    """
+    if compat.forked:
+        raise error(
+            "forked-process",
+            "a kernel in a process that was forked after jax had started",
+            where=launch_line(where),
+            why="the threads that compile and run kernels stayed in the parent; this process would wait forever",
+            do=(
+                'start the process anew: multiprocessing.get_context("spawn"); for a DataLoader, '
+                'multiprocessing_context="spawn"',
+                "fork before the first kernel, jax function or bridge.to_jax() of the parent",
+            ),
+        )
+
+
 def plan_for(
     build: Callable[[], Kernel],
     memories: dict[str, Memory],
@@ -46,6 +66,7 @@ def plan_for(
     chunked: bool = False,
 ) -> tuple[Schedule, Any]:
     """Schedule and emit, keeping variables whole where the emitter found that it needs them."""
+    refuse_forked(None)
     compat.quiet_cpu_start()  # emitters fold constants with jax
     uncropped: frozenset[str] = frozenset()
     while True:
