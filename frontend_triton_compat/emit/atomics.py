@@ -195,7 +195,10 @@ def _exchange(emitter: CpuEmitter, op: Op, access: Access, values: list[Expr], m
     new = _new(emitter, op, old, [Expr(align(v, target), target) for v in values])
     new = emitter.masked(mask, new, old, "")
     emitter.assign_window(access, indices, new)
-    if wanted:
+    if wanted and mask is not None:  # masked-off lanes give 0
+        name = op.result.type.element.numpy_name
+        emitter.env[op.result] = emitter.assign("old", emitter.masked(mask, old, literal(0, name), name), op)
+    elif wanted:
         emitter.env[op.result] = Expr(old.code, target)
 
 

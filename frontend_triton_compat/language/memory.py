@@ -259,6 +259,20 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
     return emit("atomic", [p, expected, v], [v.handle.type], fn="cas", has_mask=False)[0]
 
 
+def atomic_load(pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
+    """Elements of memory as the programs before this one left them."""
+    p, v, m = _written(_atomic_operands("cas", pointer, sem, scope), 0, mask, "atomic_load")
+    operands = [p, v, v] if m is None else [p, v, v, m]  # a zero is exchanged for a zero
+    return emit("atomic", operands, [v.handle.type], fn="cas", has_mask=m is not None)[0]
+
+
+def atomic_store(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> None:
+    """Write for later programs to see."""
+    p, v, m = _written(_atomic_operands("cas", pointer, sem, scope), val, mask, "atomic_store")
+    operands = [p, v] if m is None else [p, v, m]
+    emit("atomic", operands, [v.handle.type], fn="xchg", has_mask=m is not None)
+
+
 def make_block_ptr(
     base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any = None
 ) -> BlockPointer:

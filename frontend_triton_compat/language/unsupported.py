@@ -31,8 +31,6 @@ UNSUPPORTED: dict[str, tuple[str, str]] = {
     ),
     "topk": ("there is no row for it yet", "sort and mask: tl.sort(x, descending=True)"),
     "bitonic_merge": ("there is no row for it yet", "use tl.sort"),
-    "atomic_load": ("there is no atomic memory access outside of a GPU", "use tl.load"),
-    "atomic_store": ("there is no atomic memory access outside of a GPU", "use tl.store"),
     "atomic_poll": ("programs can't wait for each other", "split the kernel in two launches"),
     "globaltimer": ("there is no clock inside a kernel", "time the launch on the host"),
     "smid": ("a program has no processor number", "use tl.program_id"),

@@ -15,8 +15,9 @@ from frontend_triton_compat.demand import Access, Conjunct
 from frontend_triton_compat.forms import ARRAY_FN, Form, Opaque, Symbol, Var
 from frontend_triton_compat.schedule.plan import Schedule
 
-#: Most addresses that are written out for one question.
+#: Most addresses that are written out for the question of one loop, and of all programs.
 LIMIT = 1 << 21
+PROGRAMS_LIMIT = 1 << 18
 
 
 def injective(form: Form, variables: Iterable[Var]) -> bool:
@@ -76,9 +77,9 @@ def programs_meet(plan: Schedule, accesses: Sequence[Access]) -> bool:
         return False
     elements = sum(int(np.prod([v.count or 1 for v in _own(plan, a)], dtype=object)) for a in known)
     total = int(np.prod(plan.kernel.grid))
-    if elements * 2 > LIMIT or total < 2:
+    if elements * 2 > PROGRAMS_LIMIT or total < 2:
         return False
-    programs = _some_programs(plan.kernel.grid, min(total, LIMIT // elements))
+    programs = _some_programs(plan.kernel.grid, min(total, PROGRAMS_LIMIT // elements))
     written: dict[Access, tuple[np.ndarray, np.ndarray]] = {}
     for store in stores:
         written[store] = _touched(plan, store, programs)

@@ -192,3 +192,17 @@ def test_a_lock_that_is_never_released_is_given_up():
         never_released[(3,)](data, lock)
     assert caught.value.code == "TPB281" and "while tl.atomic_cas" in str(caught.value)
     assert (data.item(), lock.item()) == (1, 1)
+
+
+@triton.jit
+def relay(flags, o):
+    p = tl.program_id(0)
+    before = tl.atomic_load(flags + p, mask=p > 0)
+    tl.store(o + p, before)
+    tl.atomic_store(flags + p + 1, before * 2 + 1)
+
+
+def test_atomic_loads_and_stores_pass_values_on():
+    flags, o = torch.full((5,), 9, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+    relay[(4,)](flags, o)
+    assert flags.tolist() == [9, 1, 3, 7, 15] and o.tolist() == [0, 1, 3, 7]
