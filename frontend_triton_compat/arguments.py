@@ -153,7 +153,9 @@ class Signature:
             value = bound[name]
             kind = type(value)
             if name in self.constexprs:
-                key.append(_hashable(self._constexpr(name, index, value).value))
+                if kind is not int and kind is not bool:
+                    value = self._constexpr(name, index, value).value
+                key.append(in_code(value))
             elif name in self.typed:
                 self._argument(name, index, value, call)
             elif (
@@ -195,7 +197,7 @@ class Signature:
 
     def _argument(self, name: str, index: int, value: Any, call: Call) -> Param:
         if isinstance(value, constexpr):
-            call.key.append(_hashable(unwrap(value)))
+            call.key.append(in_code(unwrap(value)))
             return self._constexpr(name, index, value)
         if isinstance(value, torch.Tensor):
             value = _plain(value)
@@ -209,12 +211,12 @@ class Signature:
             call.key.append(element)
             return Param(name, index, "pointer", element)
         if value is None or isinstance(value, str | dtype) or callable(value):
-            call.key.append(_hashable(value))
+            call.key.append(in_code(value))
             return Param(name, index, "constexpr", value=value)
         if name in self.typed and isinstance(value, bool | int | float | np.number | np.bool_):
             return self._typed(name, index, value, call)
         if isinstance(value, bool | np.bool_):
-            call.key.append(bool(value))
+            call.key.append(in_code(bool(value)))
             return Param(name, index, "int", INT1, bool(value))
         if isinstance(value, int | np.integer):
             value = int(value)
@@ -374,35 +376,45 @@ def _scalar_type(annotation: Any) -> dtype | None:
     return None if t is None or t in (INT32, FP32) or t.is_fp8() else t
 
 
-def _hashable(value: Any) -> Any:
-    """A key for a constexpr, equal for values that make the same kernel (1, 1.0 and True do not, nor 0.0 and -0.0)."""
+def in_code(value: Any) -> Any:
+    """What of a constexpr is in a specialisation's key: equal only for values that give the same code.
+
+    Python calls 1, True and 1.0 equal, and 0.0 and -0.0; a kernel does not. What can be changed is compared by its
+    present contents, and what can't be looked into by identity.
+    """
     kind = type(value)
-    if kind in (int, bool, str):
+    if kind is int or kind is bool or kind is str or value is None:
         return (kind, value)
-    if kind is float:
-        return (kind, repr(value))
+    if isinstance(value, float):
+        return (kind, value.hex())
+    if isinstance(value, np.generic | np.ndarray) and not value.dtype.hasobject:
+        return (kind, value.dtype, value.shape, value.tobytes())
+    if isinstance(value, complex):
+        return (kind, value.real.hex(), value.imag.hex())
     if isinstance(value, tuple | list):
-        return (kind, tuple(_hashable(v) for v in value))
-    if isinstance(value, dict):
-        return (kind, tuple((_hashable(k), _hashable(v)) for k, v in value.items()))
+        return (kind, *map(in_code, value))
+    if isinstance(value, Mapping):
+        return (kind, *((in_code(k), in_code(v)) for k, v in value.items()))
+    if isinstance(value, constexpr):
+        return (kind, in_code(value.value))
     try:
         hash(value)
     except TypeError:
-        return _Same(value)
+        return (kind, _Same(value))
     return (kind, value)
 
 
 class _Same:
-    """The key of an object that has no hash: itself, kept alive."""
+    """A value that is equal to itself alone; kept alive, so that no other gets its address."""
 
     def __init__(self, value: Any):
         self.value = value
 
-    def __hash__(self) -> int:
-        return id(self.value)
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 def _takes_one(fn: Callable[..., Any]) -> bool:

@@ -1,0 +1,130 @@
+"""Which launches share a compiled form: the keys of specialisations."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import frontend_triton_compat as triton
+import frontend_triton_compat.language as tl
+from frontend_triton_compat.arguments import in_code
+
+
+def test_constexprs_that_python_calls_equal():
+    @triton.jit
+    def kernel(out, V: tl.constexpr):
+        tl.store(out + tl.arange(0, 2), 1.0 / tl.full([2], V, tl.float32))
+
+    out = torch.empty(2)
+    for value, want in [(0.0, float("inf")), (-0.0, float("-inf")), (0.0, float("inf"))]:
+        kernel[(1,)](out, V=value)
+        assert out[0] == want
+    assert len(kernel.cache) == 2
+
+
+def test_one_and_true_and_a_float():
+    @triton.jit
+    def kernel(out, V: tl.constexpr):
+        if V is True:
+            tl.store(out, 1.0)
+        elif isinstance(V, int):
+            tl.store(out, 2.0)
+        else:
+            tl.store(out, 3.0)
+
+    out = torch.empty(1)
+    for value, want in [(1, 2), (True, 1), (1.0, 3), (np.float64(1.0), 3), (1, 2), (True, 1)]:
+        kernel[(1,)](out, V=value)
+        assert out[0] == want, value
+
+
+def test_inside_tuples():
+    @triton.jit
+    def kernel(out, V: tl.constexpr):
+        tl.store(out, 1.0 if V[0] is True else 2.0)
+
+    out = torch.empty(1)
+    for value, want in [((True, 0), 1), ((1, 0), 2), ((True, 0), 1)]:
+        kernel[(1,)](out, V=value)
+        assert out[0] == want
+
+
+def test_contents_that_change():
+    @triton.jit
+    def kernel(out, V: tl.constexpr):
+        tl.store(out, float(V[0]))
+
+    out, values = torch.empty(1), [1]
+    for n in (1, 2, 3):
+        values[0] = n
+        kernel[(1,)](out, V=values)
+        assert out[0] == n
+    table = np.zeros(5000)
+    for n in (4, 5):
+        table[2500] = n
+        kernel[(1,)](out, V=[table.sum()])
+        assert out[0] == n
+
+
+class Plain:
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (0.0, -0.0),
+        (1, True),
+        (1, 1.0),
+        (0, False),
+        ((1,), (True,)),
+        ([0.0], [-0.0]),
+        ([1], (1,)),
+        ({"a": 1}, {"a": 1.0}),
+        (None, 0),
+        ("1", 1),
+        (np.float32(1), np.float64(1)),
+        (np.array([1, 2]), np.array([1, 3])),
+        (np.zeros(4), np.zeros((2, 2))),
+        (np.concatenate([np.zeros(3000), [1], np.zeros(3000)]), np.concatenate([np.zeros(3000), [2], np.zeros(3000)])),
+        (Plain(), Plain()),
+        (torch.float32, torch.float64),
+        (tl.float32, tl.float16),
+        (1j, complex(-0.0, 1)),
+        (tl.constexpr(1), tl.constexpr(True)),
+    ],
+    ids=str,
+)
+def test_apart(a, b):
+    assert in_code(a) != in_code(b)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: float("nan"),
+        lambda: -0.0,
+        lambda: [1, (2.0, "x")],
+        lambda: np.arange(4),
+        lambda: {"a": [1]},
+        lambda: None,
+    ],
+)
+def test_together(make):
+    a, b = in_code(make()), in_code(make())
+    assert a == b and hash(a) == hash(b)
+    thing = SimpleNamespace(a=1)  # compared by contents, so without a hash
+    assert in_code(thing) == in_code(thing)
+
+
+def test_a_bool_is_no_length():
+    @triton.jit
+    def kernel(out, V):
+        tl.store(out, 1.0 if V else 2.0)
+
+    out = torch.empty(1)
+    kernel[(1,)](out, False)
+    assert out[0] == 2
+    kernel[(1,)](out, True)
+    assert out[0] == 1
