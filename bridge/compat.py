@@ -261,6 +261,12 @@ def calls_back(traced: Any, lowered: Any) -> bool:
     return bool(traced.jaxpr.effects) or bool(lowered._lowering.compile_args.get("host_callbacks"))
 
 
+def kept_arguments(lowered: Any) -> list[int] | None:
+    """Positions of the arguments that a lowered program takes; None for all of them."""
+    kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
+    return None if len(kept) == len(jax.tree.leaves(lowered.in_avals)) else kept
+
+
 def tracing_state() -> str:
     """All settings of jax that change what a function is traced to, as text that is the same in every process."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(trace_context()))

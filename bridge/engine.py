@@ -115,19 +115,43 @@ class Engine:
             executable = self._kept(key, options) if key else None
             if executable is None:
                 traced = jax.jit(fn, keep_unused=True).trace(*avals)
-                lowered = traced.lower(lowering_platforms=("cpu",))
-                if compat.calls_back(traced, lowered):
-                    raise CallsBack
-                module = lowered.compiler_ir("stablehlo")
-                executable = self.client.compile_and_load(module, self.devices, options)
-                if key:
-                    self._keep(key, executable)
-        execute = executable.execute_sharded
+                executable = self._compiled(self._lowered(traced), options, key)
+        return _program(executable)
 
-        def call(arrays: list[Any]) -> list[Any]:
-            return [shards[0] for shards in execute(arrays).disassemble_into_single_device_arrays()]
+    def compile_traced(self, traced: Any) -> Program:
+        """Compile what jax has traced already, as jax would; kept on disk.
 
-        return call
+        Args:
+            traced: of `jax.jit(...).trace(...)`, in the settings of jax that hold now.
+
+        Raises:
+            CallsBack: as `compile`.
+        """
+        options = compat.compile_options(excess_precision=True)
+        lowered = self._lowered(traced)
+        key = self._key(lowered.as_text(), (), options) if diskcache.folder() else ""
+        executable = self._kept(key, options) if key else None
+        program = _program(executable or self._compiled(lowered, options, key))
+        kept = compat.kept_arguments(lowered)
+        return program if kept is None else lambda arrays: program([arrays[i] for i in kept])
+
+    def _lowered(self, traced: Any) -> Any:
+        lowered = traced.lower(lowering_platforms=("cpu",))
+        if compat.calls_back(traced, lowered):
+            raise CallsBack
+        return lowered
+
+    def _compiled(self, lowered: Any, options: Any, key: str) -> Any:
+        """Compile, and keep the program on disk if it has a key."""
+        module = lowered.compiler_ir("stablehlo")
+        executable = self.client.compile_and_load(module, self.devices, options)
+        if key:
+            try:
+                kept = self.client.serialize_executable(executable)
+            except compat.JaxRuntimeError:  # some programs have parts that can't be written down
+                return executable
+            diskcache.put("programs", key, kept)
+        return executable
 
     def _key(self, text: str, avals: Sequence[jax.ShapeDtypeStruct], options: Any) -> str:
         """All that decides a program."""
@@ -146,12 +170,14 @@ class Engine:
             diskcache.drop("programs", key)
             return None
 
-    def _keep(self, key: str, executable: Any) -> None:
-        try:
-            kept = self.client.serialize_executable(executable)
-        except compat.JaxRuntimeError:  # some programs have parts that can't be written down
-            return
-        diskcache.put("programs", key, kept)
+
+def _program(executable: Any) -> Program:
+    execute = executable.execute_sharded
+
+    def call(arrays: list[Any]) -> list[Any]:
+        return [shards[0] for shards in execute(arrays).disassemble_into_single_device_arrays()]
+
+    return call
 
 
 class CallsBack(Exception):

@@ -7,9 +7,12 @@ are written last, after everything that can fail.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import linecache
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -93,6 +96,15 @@ def _unique() -> int:
     with _lock:
         _counter += 1
         return _counter
+
+
+@functools.cache
+def our_code() -> str:
+    """A digest of this package: emitted source calls into it."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def load(text: str, name: str, scope: dict[str, Any]) -> tuple[Callable[..., Any], str]:
@@ -183,7 +195,7 @@ class Assembly:
         emitted[filename] = source.lines
         self.sources.append(source)
         avals = [_aval(v.spec) for v in values]
-        call = self.bind("segment", self.engine.compile(_fresh(fn), avals))
+        call = self.bind("segment", self.engine.compile(_fresh(fn), avals, f"{our_code()}\n{source.text}"))
         names = [self.array(d) for d in operands]
         results = [f"j_{n.name}" for n in wanted]
         ranges = [f"ranges_{number}"] if source.checks else []

@@ -8,6 +8,7 @@ results do not depend on the caller's jax settings.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
@@ -16,12 +17,14 @@ from typing import Any
 
 import jax
 import numpy as np
+import torch
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from bridge.compat import cpu_device
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error, note
+from bridge.engine import CallsBack, Engine, JaxEngine, Program, Window, collect_results
 from pallas_core import compat, derivatives, handover, laws, lowering, offline, shapes
 from pallas_core import grid as _grid
 from pallas_core.targets import tpu
@@ -70,12 +73,57 @@ class Plan:
         return pl.pallas_call(kernel, **options)
 
 
-@dataclass(frozen=True)
 class _Executable:
-    """One signature, compiled for the CPU."""
+    """One signature, for the CPU; compiled when it is called: for jax arrays by jax, for tensors by our own engine.
 
-    run: Callable[..., Any]
-    wide: bool
+    Attributes:
+        wide: whether 64-bit mode is on while it is traced and run by jax.
+    """
+
+    def __init__(self, traced: Any, wide: bool):
+        self.wide, self._traced = wide, traced
+        self._on_tensors: dict[bool, tuple[Engine, Program, list[Window]]] = {}
+
+    @functools.cached_property
+    def run(self) -> Callable[..., Any]:
+        """The program on jax arrays."""
+        with compat.x64(self.wide):
+            return self._traced.lower().compile()
+
+    def _run_on_list(self, arrays: list[Any]) -> list[Any]:
+        with compat.x64(self.wide):
+            return list(self.run(*arrays))
+
+    def run_on_tensors(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The program on tensors, in the calling thread."""
+        found = self._on_tensors.get(torch.get_num_threads() == 1)
+        if found is None:
+            found = self._compile_for_tensors(tensors)
+        engine, program, windows = found
+        collect_results()
+        operands = []
+        for t, window in zip(tensors, windows):
+            if handover.is_plain(t):
+                pointer = t.data_ptr()
+                array = window.cache.get(pointer)
+                operands.append(window(pointer, t) if array is None else array)
+            else:
+                with compat.x64(True):  # a bridge's array belongs to jax's client
+                    t = handover.export(handover.import_tensor(t))
+                operands.append(engine.share(t))
+        return [handover.export(r) for r in program(operands)]
+
+    def _compile_for_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[Engine, Program, list[Window]]:
+        engine = Engine.current()
+        serial = engine.serial
+        with compat.x64(self.wide):
+            try:
+                program = engine.compile_traced(self._traced)
+            except CallsBack:
+                engine, program = JaxEngine(), self._run_on_list
+        windows = [Window(engine, t.dtype, tuple(t.shape)) for t in tensors]
+        made = self._on_tensors[serial] = (engine, program, windows)
+        return made
 
 
 class PallasFunction:
@@ -130,10 +178,10 @@ class PallasFunction:
             if entry is None:
                 return self._packed([handover.empty_result(o.shape, o.dtype, kind) for o in self._outs])
             self._cache[key] = entry
-        with compat.x64(True) if entry.wide else contextlib.nullcontext():
-            if kind == "torch":
-                results = [handover.export(r) for r in entry.run(*[handover.import_tensor(a) for a in args])]
-            else:
+        if kind == "torch":
+            results = entry.run_on_tensors(args)
+        else:
+            with compat.x64(True) if entry.wide else contextlib.nullcontext():
                 results = list(_run_on_arrays(entry, [_on_cpu(a) for a in args]))
         return results[0] if self._single else results
 
@@ -188,9 +236,7 @@ class PallasFunction:
         if self._outs and not any(math.prod(o.shape) for o in self._outs):
             return None
         program, wide = self._trace_checked(specs)
-        with compat.x64(wide):
-            compiled = program.traced.lower().compile()
-        return _Executable(compiled, wide)
+        return _Executable(program.traced, wide)
 
     def _trace_checked(self, specs: Sequence[shapes.Spec]) -> tuple[lowering.Program, bool]:
         """Trace for the CPU and check the laws; 64-bit mode is on only if a value of the kernel needs it."""

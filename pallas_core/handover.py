@@ -54,15 +54,9 @@ def kind_of(args: Sequence[Any], where: Where | None = None) -> str:
     return kinds.pop() if kinds else "none"
 
 
-def import_tensor(t: torch.Tensor) -> jax.Array:
-    """One tensor as a jax array on the CPU, shared where possible.
-
-    64-bit tensors need x64 on around this call.
-
-    Raises:
-        Diagnostic: those of `bridge.to_jax`.
-    """
-    if (
+def is_plain(t: torch.Tensor) -> bool:
+    """Whether a tensor's memory can be read as it is: dense, aligned, on the CPU, without grad or lazy bits."""
+    return (
         type(t) in _plain
         and not t.requires_grad
         and t.layout is torch.strided
@@ -73,10 +67,21 @@ def import_tensor(t: torch.Tensor) -> jax.Array:
         and not t.is_neg()
         and not t.is_conj()
         and not t.is_nested
-        and t.numel()
+        and t.numel() > 0
         and has_memory(t)
         and not has_tangent(t)
-    ):
+    )
+
+
+def import_tensor(t: torch.Tensor) -> jax.Array:
+    """One tensor as a jax array on the CPU, shared where possible.
+
+    64-bit tensors need x64 on around this call.
+
+    Raises:
+        Diagnostic: those of `bridge.to_jax`.
+    """
+    if is_plain(t):
         return share_with_jax(t)
     if t.device.type == "meta" or t.device.type != "cpu":
         raise error(
