@@ -8,7 +8,6 @@ results do not depend on the caller's jax settings.
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
@@ -17,16 +16,15 @@ from typing import Any
 
 import jax
 import numpy as np
-import torch
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from bridge.compat import cpu_device
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error, note
-from bridge.engine import CallsBack, Engine, JaxEngine, Program, Window, collect_results
 from pallas_core import compat, derivatives, handover, laws, lowering, offline, shapes
 from pallas_core import grid as _grid
+from pallas_core.handover import Executable
 from pallas_core.targets import tpu
 
 
@@ -73,59 +71,6 @@ class Plan:
         return pl.pallas_call(kernel, **options)
 
 
-class _Executable:
-    """One signature, for the CPU; compiled when it is called: for jax arrays by jax, for tensors by our own engine.
-
-    Attributes:
-        wide: whether 64-bit mode is on while it is traced and run by jax.
-    """
-
-    def __init__(self, traced: Any, wide: bool):
-        self.wide, self._traced = wide, traced
-        self._on_tensors: dict[bool, tuple[Engine, Program, list[Window]]] = {}
-
-    @functools.cached_property
-    def run(self) -> Callable[..., Any]:
-        """The program on jax arrays."""
-        with compat.x64(self.wide):
-            return self._traced.lower().compile()
-
-    def _run_on_list(self, arrays: list[Any]) -> list[Any]:
-        with compat.x64(self.wide):
-            return list(self.run(*arrays))
-
-    def run_on_tensors(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The program on tensors, in the calling thread."""
-        found = self._on_tensors.get(torch.get_num_threads() == 1)
-        if found is None:
-            found = self._compile_for_tensors(tensors)
-        engine, program, windows = found
-        collect_results()
-        operands = []
-        for t, window in zip(tensors, windows):
-            if handover.is_plain(t):
-                pointer = t.data_ptr()
-                array = window.cache.get(pointer)
-                operands.append(window(pointer, t) if array is None else array)
-            else:
-                with compat.x64(True):  # a bridge's array belongs to jax's client
-                    t = handover.export(handover.import_tensor(t))
-                operands.append(engine.share(t))
-        return [handover.export(r) for r in program(operands)]
-
-    def _compile_for_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[Engine, Program, list[Window]]:
-        engine = Engine.current()
-        serial = engine.serial
-        with compat.x64(self.wide):
-            try:
-                program = engine.compile_traced(self._traced)
-            except CallsBack:
-                engine, program = JaxEngine(), self._run_on_list
-        windows = [Window(engine, t.dtype, tuple(t.shape)) for t in tensors]
-        made = self._on_tensors[serial] = (engine, program, windows)
-        return made
-
-
 class PallasFunction:
     """A kernel with its grid and blocks, ready to be called; made by `pallas_call`.
 
@@ -140,7 +85,7 @@ class PallasFunction:
         self.kernel, self._outs, self._single, self._plan = kernel, tuple(outs), single, plan
         self.name, self.target, self.where = plan.name, plan.target, plan.where
         self.__name__ = self.__qualname__ = plan.name
-        self._cache: dict[Any, _Executable] = {}
+        self._cache: dict[Any, Executable] = {}
         self._checked: set[Any] = set()
 
     # ------------------------------------------------------------------------------------------------ calling
@@ -229,14 +174,14 @@ class PallasFunction:
                 raise laws.dtype_refused(str(one.dtype), what, Where.of_function(self.kernel) or self._plan.where)
 
     # ---------------------------------------------------------------------------------------------- the CPU
-    def _prepare(self, args: Sequence[Any]) -> _Executable | None:
+    def _prepare(self, args: Sequence[Any]) -> Executable | None:
         """Check, trace and compile for one signature; None when all outputs are empty."""
         specs = [shapes.like(a) for a in args]
         self._check_operands(specs)
         if self._outs and not any(math.prod(o.shape) for o in self._outs):
             return None
         program, wide = self._trace_checked(specs)
-        return _Executable(program.traced, wide)
+        return Executable(program.traced, wide)
 
     def _trace_checked(self, specs: Sequence[shapes.Spec]) -> tuple[lowering.Program, bool]:
         """Trace for the CPU and check the laws; 64-bit mode is on only if a value of the kernel needs it."""
@@ -418,7 +363,7 @@ def _refuse_names(name: str, named: Sequence[str]) -> Diagnostic:
     )
 
 
-def _run_on_arrays(entry: _Executable, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
+def _run_on_arrays(entry: Executable, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
     """Run on jax arrays; one with a layout of its own (shared from a permuted tensor) is first brought into order."""
     try:
         return entry.run(*arrays)

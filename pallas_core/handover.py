@@ -1,13 +1,14 @@
 """The launcher's two ends: arguments of either library in, results of the same library out.
 
-Input: a call's arguments. Output: jax arrays, and a function that turns results into the caller's kind. Law: one kind a
-call; a dense, aligned torch tensor is shared in 4 µs; everything else goes through `bridge`, which shares, copies with
-a note, or refuses.
+Input: a call's arguments. Output: jax arrays, and a function that turns results into the caller's kind; a signature's
+program, on either. Law: one kind a call; a dense, aligned torch tensor is read where it lies; all else goes through
+`bridge`, which shares, copies with a note, or refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +19,8 @@ import bridge
 from bridge.compat import has_memory, has_storage, has_tangent, share_with_jax, share_with_torch
 from bridge.diagnostics import Where, error
 from bridge.dtypes import BY_JAX, BY_TORCH
+from bridge.engine import CallsBack, Engine, JaxEngine, Program, Window, collect_results
+from pallas_core import compat
 
 _plain = (torch.Tensor, torch.nn.Parameter)
 
@@ -135,3 +138,56 @@ def empty_result(shape: Sequence[int], dtype: Any, kind: str) -> Any:
     return torch.empty(
         tuple(shape), dtype=getattr(torch, str(np.dtype(dtype)) if np.dtype(dtype) != np.bool_ else "bool")
     )
+
+
+class Executable:
+    """One signature, for the CPU; compiled when it is called: for jax arrays by jax, for tensors by our own engine.
+
+    Attributes:
+        wide: whether 64-bit mode is on while it is traced and run by jax.
+    """
+
+    def __init__(self, traced: Any, wide: bool):
+        self.wide, self._traced = wide, traced
+        self._on_tensors: dict[bool, tuple[Engine, Program, list[Window]]] = {}
+
+    @functools.cached_property
+    def run(self) -> Callable[..., Any]:
+        """The program on jax arrays."""
+        with compat.x64(self.wide):
+            return self._traced.lower().compile()
+
+    def _run_on_list(self, arrays: list[Any]) -> list[Any]:
+        with compat.x64(self.wide):
+            return list(self.run(*arrays))
+
+    def run_on_tensors(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The program on tensors, in the calling thread."""
+        found = self._on_tensors.get(torch.get_num_threads() == 1)
+        if found is None:
+            found = self._compile_for_tensors(tensors)
+        engine, program, windows = found
+        collect_results()
+        operands = []
+        for t, window in zip(tensors, windows):
+            if is_plain(t):
+                pointer = t.data_ptr()
+                array = window.cache.get(pointer)
+                operands.append(window(pointer, t) if array is None else array)
+            else:
+                with compat.x64(True):  # a bridge's array belongs to jax's client
+                    t = export(import_tensor(t))
+                operands.append(engine.share(t))
+        return [export(r) for r in program(operands)]
+
+    def _compile_for_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[Engine, Program, list[Window]]:
+        engine = Engine.current()
+        serial = engine.serial
+        with compat.x64(self.wide):
+            try:
+                program = engine.compile_traced(self._traced)
+            except CallsBack:
+                engine, program = JaxEngine(), self._run_on_list
+        windows = [Window(engine, t.dtype, tuple(t.shape)) for t in tensors]
+        made = self._on_tensors[serial] = (engine, program, windows)
+        return made
