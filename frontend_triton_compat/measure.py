@@ -10,6 +10,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy as shallow_copy
 from typing import Any
 
 import torch
@@ -57,16 +58,20 @@ def copy_arguments(named: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, tuple | list):
             return type(value)(copy(v) for v in value) if type(value) in (tuple, list) else value
         base = getattr(value, "base", None)
+        if hasattr(value, "block_shape"):  # a descriptor made on the host
+            twin = shallow_copy(value)
+            twin.base = copy(base)
+            return twin
         if isinstance(base, torch.Tensor) and not isinstance(value, torch.Tensor):
             return type(value)(copy(base), value.dtype)
         if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or not compat.has_storage(value):
             return value  # the launch refuses it with a reason
         storage = value.untyped_storage()
-        twin = storages.get(storage.data_ptr())
-        if twin is None:
-            twin = storages[storage.data_ptr()] = storage.clone()
+        own = storages.get(storage.data_ptr())
+        if own is None:
+            own = storages[storage.data_ptr()] = storage.clone()
         made = torch.empty(0, dtype=value.dtype)
-        return made.set_(twin, value.storage_offset(), value.shape, value.stride())
+        return made.set_(own, value.storage_offset(), value.shape, value.stride())
 
     return {name: copy(value) for name, value in named.items()}
 

@@ -4,6 +4,7 @@ import torch
 
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
+from frontend_triton_compat.descriptors import TensorDescriptor
 
 
 @triton.jit
@@ -144,3 +145,22 @@ def test_quotient_and_remainder_of_a_grid_that_does_not_divide():
     out = torch.empty(10, dtype=torch.int32)
     uneven[(10,)](out, 1000, SPLIT=4)
     assert out.tolist() == [(p // 4) * 100 + p % 4 + 1000 * p for p in range(10)]
+
+
+def set_blocks(named):
+    named["source"].block_shape = named["target"].block_shape = [named["ROWS"], 16]
+
+
+@triton.autotune([triton.Config({"ROWS": rows}, pre_hook=set_blocks) for rows in (4, 8)], key=["n"])
+@triton.jit
+def doubled_blocks(target, source, n, ROWS: tl.constexpr):
+    row = tl.program_id(0) * ROWS
+    target.store([row, 0], source.load([row, 0]) * 2)
+
+
+def test_host_descriptors_are_tuned_on_copies_and_get_their_block_from_the_configuration():
+    x, y = torch.randn(16, 16), torch.zeros(16, 16)
+    source, target = (TensorDescriptor.from_tensor(t, [1, 1]) for t in (x, y))
+    doubled_blocks[lambda meta: (16 // meta["ROWS"],)](target, source, 16)
+    assert torch.equal(y, x * 2)
+    assert target.block_shape == [doubled_blocks.best_config.kwargs["ROWS"], 16]
