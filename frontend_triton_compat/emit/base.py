@@ -6,7 +6,9 @@ a literal is written where it is used; a mask that is always true is no mask.
 
 from __future__ import annotations
 
+import functools
 import keyword
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -260,15 +262,21 @@ class Base:
 
     def with_helpers(self, code: str) -> str:
         """Remember the table's functions that some code calls."""
-        for name in HELPERS:
-            if f"{name}(" in code and name not in self.helpers:
+        for name in helper_names().findall(code):
+            if name not in self.helpers:
                 self.helpers[name] = None
-                self.with_helpers(HELPERS[name][self.target].partition(":")[2])
+                self.with_helpers(HELPERS[name][self.target].partition("\n    ")[2])
         return code
 
     def helper_text(self) -> list[str]:
         """The functions that the source calls."""
         return [HELPERS[name][self.target].rstrip("\n") for name in self.helpers]
+
+
+@functools.cache
+def helper_names() -> re.Pattern[str]:
+    """Matches a helper's name that is no attribute."""
+    return re.compile(rf"(?<![\w.])({'|'.join(HELPERS)})\b")
 
 
 def line_of(op: Op | None) -> Any:

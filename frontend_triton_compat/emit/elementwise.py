@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from bridge.diagnostics import error
-from frontend_triton_compat.emit.base import Base, line_of
+from frontend_triton_compat.emit.base import Base, helper_names, line_of
 from frontend_triton_compat.emit.casts import cast_code, cast_number
 from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight, union
 from frontend_triton_compat.emit.fills import fold_constant
@@ -57,7 +57,7 @@ class Elementwise(Base):
         if row is None:
             raise error("internal-error", f"op {fn!r} has no row in the op table", where=line_of(op))
         kind = element.kind if isinstance(element, dtype) else "int"
-        code = self.row_code(row, kind, op)
+        code = self.with_helpers(self.row_code(row, kind, op))
         if self.target in row.spread and _is_spread(operands):
             code = self.with_helpers(row.spread[self.target])
         if fn == "where" and operands[0].literal is True and operands[0].dims == ():
@@ -65,7 +65,8 @@ class Elementwise(Base):
             return Expr(chosen.code, chosen.dims, chosen.literal, self._fills("where", operands, element, result))
         typed = operands
         strict = "lax." in code or "{0}." in code
-        if strict or all(e.literal is not None for e in operands[1 if fn == "where" else 0 :]):
+        values = operands[1 if fn == "where" else 0 :]
+        if strict or helper_names().search(code) or all(e.literal is not None for e in values):
             name = element.numpy_name
             first = operands[:1] if fn == "where" else []
             rest = operands[len(first) :]

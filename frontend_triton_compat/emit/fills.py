@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from frontend_triton_compat.language.table import ROWS
+from frontend_triton_compat.language.table import HELPERS, ROWS
 from frontend_triton_compat.types import dtype
 
 _LONGEST = 64
@@ -31,13 +31,22 @@ def fold_constant(fn: str, numbers: Sequence[Any], element: Any, result: Any) ->
     return _evaluate(fn, tuple(numbers), element, result)
 
 
+@functools.cache
+def _functions() -> dict[str, Any]:
+    """What a row's code may use: the emitted module's imports and the table's functions."""
+    scope: dict[str, Any] = {"jnp": jnp, "lax": lax, "jax": jax}
+    for texts in HELPERS.values():
+        exec(texts.get("cpu", ""), scope)  # our own text
+    return scope
+
+
 @functools.lru_cache(maxsize=4096)
 def _evaluate(fn: str, numbers: tuple[Any, ...], element: dtype, result: dtype) -> Any:
     row = ROWS[fn]
     code = row.code_for("cpu", element.kind)
     with jax.enable_x64(True), np.errstate(all="ignore"):
         names = [f"v{i}" for i in range(len(numbers))]
-        scope: dict[str, Any] = {"jnp": jnp, "lax": lax, "jax": jax}
+        scope: dict[str, Any] = dict(_functions())
         for name, number in zip(names, numbers):
             is_condition = fn == "where" and name == "v0"
             scope[name] = jnp.asarray(number, jnp.bool_ if is_condition else element.numpy_name.rstrip("_"))

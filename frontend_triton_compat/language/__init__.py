@@ -15,6 +15,7 @@ from frontend_triton_compat.language import methods as _methods
 from frontend_triton_compat.language import rows_arith as _rows_arith
 from frontend_triton_compat.language import rows_cast as _rows_cast
 from frontend_triton_compat.language import rows_math as _rows_math
+from frontend_triton_compat.language import rows_special as _rows_special
 from frontend_triton_compat.language import rows_tile as _rows_tile
 from frontend_triton_compat.language.aggregate import aggregate as _aggregate
 from frontend_triton_compat.language.aggregate import (
@@ -52,6 +53,7 @@ from frontend_triton_compat.language.descriptor import (
     tensor_descriptor,
     tensor_descriptor_base,
 )
+from frontend_triton_compat.language.external import extern_elementwise, inline_asm_elementwise
 from frontend_triton_compat.language.linalg import dot
 from frontend_triton_compat.language.math import (
     PropagateNan,

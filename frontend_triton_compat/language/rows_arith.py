@@ -6,6 +6,7 @@ carry it; ``shr`` follows the operand's signedness. References are the NumPy mea
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,11 @@ def _umulhi(a: Any, b: Any) -> Any:
     product = (a.astype(object) & mask) * (b.astype(object) & mask) >> bits
     unsigned = np.asarray(product, dtype=object).astype(f"uint{bits}")
     return unsigned.astype(a.dtype)
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    whole = [float(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))) for x, y, z in zip(a, b, c)]
+    return np.array(whole).astype(np.asarray(a).dtype)
 
 
 # The high half of a product from four half-width products (h bits each): needs no wider type.
@@ -129,5 +135,13 @@ register(
     Row("eq", "compare", "{0} == {1}", result="bool", doc="equal"),
     Row("ne", "compare", "{0} != {1}", result="bool", doc="not equal; true for NaN"),
     Row("where", "ternary", "jnp.where({0}, {1}, {2})", doc="the second operand where the first is true"),
-    Row("fma", "ternary", "{0} * {1} + {2}", accepts="float", doc="product plus addend"),
+    Row(
+        "fma",
+        "ternary",
+        "{0} * {1} + {2}",
+        accepts="float",
+        targets={"cpu": "fused({0}, {1}, {2})"},
+        reference=_fma,
+        doc="product plus addend, rounded once",
+    ),
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from frontend_triton_compat.language import functions as _functions  # noqa: F401 - what the rows call
 from frontend_triton_compat.language.table import Row, register
 
 
@@ -46,10 +47,11 @@ def _clz(x: Any) -> Any:
     return np.vectorize(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length(), otypes=[np.int32])(x)
 
 
-def _unary(name: str, code: str, reference: Any, domain: tuple[float, float] = (-4.0, 4.0), doc: str = "") -> Row:
-    return Row(
-        name, "unary", code, accepts="float", reference=reference, domain=domain, doc=doc or f"{name} of a float"
-    )
+def _unary(
+    name: str, code: str, reference: Any, domain: tuple[float, float] = (-4.0, 4.0), doc: str = "", cpu: str = ""
+) -> Row:
+    doc, targets = doc or f"{name} of a float", {"cpu": cpu} if cpu else {}
+    return Row(name, "unary", code, accepts="float", reference=reference, domain=domain, doc=doc, targets=targets)
 
 
 def _test(name: str, code: str, reference: Any, doc: str) -> Row:
@@ -58,31 +60,31 @@ def _test(name: str, code: str, reference: Any, doc: str) -> Row:
 
 register(
     _unary("exp", "jnp.exp({0})", np.exp),
-    _unary("exp2", "jnp.exp2({0})", np.exp2),
+    _unary("exp2", "jnp.exp2({0})", np.exp2, cpu="two_to_the({0})"),
     _unary("exp10", "jnp.power(jnp.asarray(10, {0}.dtype), {0})", lambda x: np.power(np.asarray(10, x.dtype), x)),
-    _unary("expm1", "jnp.expm1({0})", np.expm1),
+    _unary("expm1", "jnp.expm1({0})", np.expm1, cpu="in_fp64(jnp.expm1, {0})"),
     _unary("log", "jnp.log({0})", np.log, (0.01, 8.0)),
     _unary("log2", "jnp.log2({0})", np.log2, (0.01, 8.0)),
     _unary("log10", "jnp.log10({0})", np.log10, (0.01, 8.0)),
-    _unary("log1p", "jnp.log1p({0})", np.log1p, (-0.9, 8.0)),
+    _unary("log1p", "jnp.log1p({0})", np.log1p, (-0.9, 8.0), cpu="log_of_more({0})"),
     _unary("sqrt", "jnp.sqrt({0})", np.sqrt, (0.0, 8.0)),
     _unary("rsqrt", "lax.rsqrt({0})", _rsqrt, (0.01, 8.0)),
-    _unary("cbrt", "jnp.cbrt({0})", np.cbrt),
+    _unary("cbrt", "jnp.cbrt({0})", np.cbrt, cpu="in_fp64(jnp.cbrt, {0})"),
     _unary("sin", "jnp.sin({0})", np.sin),
     _unary("cos", "jnp.cos({0})", np.cos),
     _unary("tan", "jnp.tan({0})", np.tan, (-1.4, 1.4)),
     _unary("asin", "jnp.arcsin({0})", np.arcsin, (-1.0, 1.0)),
     _unary("acos", "jnp.arccos({0})", np.arccos, (-1.0, 1.0)),
     _unary("atan", "jnp.arctan({0})", np.arctan),
-    _unary("sinh", "jnp.sinh({0})", np.sinh),
-    _unary("cosh", "jnp.cosh({0})", np.cosh),
-    _unary("tanh", "jnp.tanh({0})", np.tanh),
+    _unary("sinh", "jnp.sinh({0})", np.sinh, cpu="in_fp64(hyperbolic_sine, {0})"),
+    _unary("cosh", "jnp.cosh({0})", np.cosh, cpu="in_fp64(hyperbolic_cosine, {0})"),
+    _unary("tanh", "jnp.tanh({0})", np.tanh, cpu="hyperbolic_tangent({0})"),
     _unary("asinh", "jnp.arcsinh({0})", np.arcsinh),
     _unary("acosh", "jnp.arccosh({0})", np.arccosh, (1.0, 8.0)),
-    _unary("atanh", "jnp.arctanh({0})", np.arctanh, (-0.95, 0.95)),
-    _unary("erf", "lax.erf({0})", _vector(math.erf)),
-    _unary("erfc", "lax.erfc({0})", _vector(math.erfc)),
-    _unary("lgamma", "lax.lgamma({0})", _vector(math.lgamma), (0.1, 8.0)),
+    _unary("atanh", "jnp.arctanh({0})", np.arctanh, (-0.95, 0.95), cpu="in_fp64(artanh, {0})"),
+    _unary("erf", "lax.erf({0})", _vector(math.erf), cpu="error_function({0})"),
+    _unary("erfc", "lax.erfc({0})", _vector(math.erfc), cpu="in_fp64(complement_of_erf, {0})"),
+    _unary("lgamma", "lax.lgamma({0})", _vector(math.lgamma), (0.1, 8.0), cpu="in_fp64(log_of_gamma, {0})"),
     _unary("sigmoid", "jax.nn.sigmoid({0})", _sigmoid, doc="1 / (1 + exp(-x))"),
     _unary("floor", "jnp.floor({0})", np.floor),
     _unary("ceil", "jnp.ceil({0})", np.ceil),

@@ -13,17 +13,9 @@ from frontend_triton_compat.language.context import current, fail
 
 # name -> (why, what to do)
 UNSUPPORTED: dict[str, tuple[str, str]] = {
-    "inline_asm_elementwise": (
-        "inline PTX is for NVIDIA GPUs; Pallas has no form for it",
-        "write the operation with tl functions (tl.fma, bit operations, casts with bitcast=True)",
-    ),
     "dot_scaled": (
         "block-scaled formats (mxfp4, mxfp8) have no translation yet",
         "scale the operands yourself: tl.dot((a * scale_a).to(tl.bfloat16), (b * scale_b).to(tl.bfloat16))",
-    ),
-    "extern_elementwise": (
-        "a device library's function can't be linked in",
-        "use triton.language.extra.libdevice, or write it with tl functions",
     ),
     "map_elementwise": (
         "scalar code per element has no translation yet",
