@@ -80,27 +80,33 @@ def programs_meet(plan: Schedule, accesses: Sequence[Access]) -> bool:
     if elements * 2 > PROGRAMS_LIMIT or total < 2:
         return False
     programs = _some_programs(plan.kernel.grid, min(total, PROGRAMS_LIMIT // elements))
-    written: dict[Access, tuple[np.ndarray, np.ndarray]] = {}
-    for store in stores:
-        written[store] = _touched(plan, store, programs)
+    touched = {access: _touched(plan, access, programs) for access in known}
+    places, writers = (np.concatenate(column) for column in zip(*(touched[store] for store in stores)))
+    everyone = _writers(places, writers)
     for access in known:
-        at, who = _touched(plan, access, programs)
-        for store, (places, writers) in written.items():
-            if store is access and not _in_serial_loop(plan, store):
-                continue
-            if _clash(places, writers, at, who):
+        if not _clash(everyone, *touched[access]):
+            continue  # whoever writes these places is this program
+        for store in stores:
+            alone = store is access and not _in_serial_loop(plan, store)
+            if not alone and _clash(_writers(*touched[store]), *touched[access]):
                 return True
     return False
 
 
-def _clash(places: np.ndarray, writers: np.ndarray, at: np.ndarray, who: np.ndarray) -> bool:
-    """Whether some program writes what another one touches."""
-    if not places.size or not at.size:
-        return False
+def _writers(places: np.ndarray, programs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The places that are written, each with the first and the last program that does."""
     where, index = np.unique(places, return_inverse=True)
     first, last = np.full(len(where), np.iinfo(np.int64).max), np.full(len(where), -1)
-    np.minimum.at(first, index, writers)
-    np.maximum.at(last, index, writers)
+    np.minimum.at(first, index, programs)
+    np.maximum.at(last, index, programs)
+    return where, first, last
+
+
+def _clash(written: tuple[np.ndarray, np.ndarray, np.ndarray], at: np.ndarray, who: np.ndarray) -> bool:
+    """Whether some program writes what another one touches."""
+    where, first, last = written
+    if not where.size or not at.size:
+        return False
     found = np.searchsorted(where, at)
     found[found == len(where)] = 0
     met = where[found] == at

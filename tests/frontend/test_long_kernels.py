@@ -75,6 +75,14 @@ def conditions(o, x, n, W: tl.constexpr, N: tl.constexpr):
         tl.store(o + p * W + lane, value, mask=fits)
 
 
+@triton.jit
+def stores(o, x, n, W: tl.constexpr, N: tl.constexpr):
+    p = tl.program_id(0)
+    lane = tl.arange(0, W)
+    for i in tl.static_range(N):
+        tl.store(o + (p * N + i) * W + lane, tl.load(x + p * n + lane + i) + 1)
+
+
 def steps(kernel, count):
     """Seconds from text to source for an unrolled loop of `count` turns."""
     values = {"n": 400, "W": 16, "N": count}
@@ -87,7 +95,7 @@ def steps(kernel, count):
     return time.process_time() - start
 
 
-@pytest.mark.parametrize("kernel", [loads, remainders, leaving, conditions], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [loads, remainders, leaving, conditions, stores], ids=lambda k: k.__name__)
 def test_unrolled_loops_take_linear_time(kernel):
     steps(kernel, 8)
     short, long = min(steps(kernel, 24) for _ in range(3)), steps(kernel, 192)
