@@ -5,8 +5,12 @@ column is the ratio to the closest thing without us: eager torch, or a jitted ca
 """
 
 import argparse
+import itertools
 import os
+import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +37,41 @@ def fused(out, x, y, z, BLOCK: tl.constexpr):
     tl.store(out + i, tl.load(x + i) * tl.load(y + i) + tl.load(z + i))
 
 
+@triton.jit
+def fill(out, BLOCK: tl.constexpr):
+    """One tensor, doubled."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(out + i) * 0.5)
+
+
 def add_kernel(x_ref, y_ref, o_ref):
     """The sum of two blocks."""
     o_ref[...] = x_ref[...] + y_ref[...]
+
+
+def fresh(launch: Any, count: int) -> Any:
+    """A call of `launch` on tensors that it has not seen for long: `count` of them, out of many."""
+    pool = [[torch.randn(1024) for _ in range(count)] for _ in range(600)]
+    turn = itertools.cycle(pool)
+    return lambda: launch(*next(turn))
+
+
+def first_launch() -> None:
+    """In a process of its own: milliseconds of CPU of a first launch, as the last line."""
+    x, y, z, out = (torch.randn(1024) for _ in range(4))
+    fused[(4,)].source(out, x, y, z, BLOCK=128)  # what a process loads once is not counted
+    start = time.process_time()
+    fused[(4,)](out, x, y, z, BLOCK=256)
+    print((time.process_time() - start) * 1e3)
+
+
+def two_processes() -> list[float]:
+    """Milliseconds of a first launch in a process that compiles, and in the next, which finds the program on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "TORCH_PALLAS_CACHE_DIR": folder, "TORCH_PALLAS_CACHE": "1"}
+        command = [sys.executable, __file__, "--first-launch"]
+        done = [subprocess.run(command, env=environment, capture_output=True, text=True, check=True) for _ in range(2)]
+    return [float(d.stdout.splitlines()[-1]) for d in done]
 
 
 def micro(function: Any) -> float:
@@ -47,8 +83,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="keep the rows")
+    parser.add_argument("--first-launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.first_launch:
+        first_launch()
+        return
     size = 1024
     x, y, z, out = (torch.randn(size) for _ in range(4))
     launch = fused[(4,)]
@@ -70,6 +110,9 @@ def main() -> None:
         ("jitted jax, a + b, waited for", lambda: jitted_add(a, b).block_until_ready(), ""),
         ("Dynamo alone (backend='eager')", lambda: eager(x, y, z), "eager torch, x * y + z"),
         ("Triton launch, 4 tensors", lambda: launch(out, x, y, z, BLOCK=256), "jitted jax, a * b + c, waited for"),
+        ("Triton launch, 4 fresh tensors", fresh(lambda *a: launch(*a, BLOCK=256), 4), "Triton launch, 4 tensors"),
+        ("Triton launch, 1 tensor", lambda: fill[(4,)](out, BLOCK=256), ""),
+        ("Triton launch, 1 fresh tensor", fresh(lambda a: fill[(4,)](a, BLOCK=256), 1), "Triton launch, 1 tensor"),
         (
             "Triton launch, 3 + 1 jax arrays",
             lambda: launch(a, a, b, c, BLOCK=256).block_until_ready(),
@@ -93,7 +136,9 @@ def main() -> None:
     timing.progress("")
     print(f"tensors of {size} float32, one thread, {os.environ.get('BENCH_CLOCK', 'cpu')} time\n")
     print(timing.table(rows, {"call": "", "us": ".1f", "over": ".2f", "base": ""}))
-    timing.write_json(options.json, rows)
+    cold, kept = two_processes()
+    print(f"\nfirst launch of a kernel, ms of CPU: {cold:.0f} compiled, {kept:.0f} found on disk by the next process")
+    timing.write_json(options.json, [*rows, {"call": "first launch, ms", "cold": cold, "kept": kept}])
 
 
 if __name__ == "__main__":
