@@ -49,7 +49,7 @@ class Dims:
         """What an operation calls the axes of its operand; empty for one that keeps their names."""
         if op not in self.renames:
             return {}
-        old, new = self.of[op.operands[0]], self.of[op.result]
+        old, new = self.of[op.operands[0]], self.of[op.results[0]]
         pairs = ((old[i], new[j]) for i, j in moved(op))
         return {a: b for a, b in pairs if a is not None and b is not None}
 
@@ -61,7 +61,7 @@ def moved(op: Op) -> list[tuple[int, int]]:
         return [(i, i if i < op["axis"] else i + 1) for i in range(len(source))]
     if op.kind == "trans":
         return [(p, i) for i, p in enumerate(op["perm"])]
-    if op.kind == "reduce":
+    if op.kind in ("reduce", "reduce_by"):
         kept = [i for i in range(len(source)) if i != op["axis"]]
         return [(i, j) for j, i in enumerate(kept)]
     assert op.kind == "reshape"
@@ -85,7 +85,7 @@ def infer(kernel: Kernel) -> Dims:
         if not more:  # an axis meets itself without a reindexing in between: `dot` can do that
             more = {op for op in walk(kernel.body) if op.kind == "dot"} - renames
         if not more:  # and so can the rows' sums of a tile that meet its columns' sums
-            more = _touching(kernel.body, dims, twisted, ("reduce", "reshape")) - renames
+            more = _touching(kernel.body, dims, twisted, ("reduce", "reduce_by", "reshape")) - renames
         if not more:
             raise AssertionError("dimension names do not settle")
         renames |= more
@@ -154,10 +154,15 @@ class _Slots:
                 self.same(operand, x[0])
         elif op.kind == "broadcast":
             self.same(x[0], op.result)
-        elif op.kind in ("expand_dims", "trans", "reduce"):
+        elif op.kind in ("expand_dims", "trans", "reduce", "reduce_by"):
+            for operand in x[1:]:
+                self.same(operand, x[0])
+            for result in op.results[1:]:
+                self.same(result, op.results[0])
             self.link(op)
-        elif op.kind == "scan":
-            self.same(x[0], op.result)
+        elif op.kind in ("scan", "scan_by", "each"):
+            for value in (*x, *op.results):
+                self.same(value, x[0])
         elif op.kind == "reshape":
             self.reshape(op)
         elif op.kind == "dot":
@@ -180,12 +185,12 @@ class _Slots:
                 self.fix(value)
 
     def link(self, op: Op) -> None:
-        source = op.operands[0]
+        source, result = op.operands[0], op.results[0]
         for i, j in moved(op):
             if op in self.renames:
-                self.rigid |= {(source, i), (op.result, j)}
+                self.rigid |= {(source, i), (result, j)}
             else:
-                self.join((source, i), (op.result, j))
+                self.join((source, i), (result, j))
 
     def loop(self, body: Block, args: tuple[Value, ...], inits: tuple[Value, ...], results: tuple[Value, ...]) -> None:
         self.block(body)

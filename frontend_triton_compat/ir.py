@@ -23,6 +23,9 @@ Operations (operands -> results; attributes):
     store          p, v, [mask] ->            has_mask
     reduce         x -> tile                  fn ("sum" | "max" | "min" | "argmax" | ...), axis, [tie_break_left]
     scan           x -> tile                  fn ("cumsum" | "cumprod" | ...), axis, reverse
+    reduce_by      x... -> tile...            axis, body: a closed block of scalars (a..., b...) -> combined
+    scan_by        x... -> tile...            axis, reverse, body: as of reduce_by
+    each           x... -> tile...            body: a closed block of scalars, applied to every element
     dot            a, b, acc -> tile          input_precision; acc's type is the result's
     for            lo, hi, step, init... -> final...   one region: (induction variable, carried...) -> carried...
     while          init... -> final...        two regions: condition (carried...) -> bool; body (carried...) -> carried
@@ -136,6 +139,10 @@ def walk(block: Block) -> Iterator[Op]:
         yield op
         for region in op.regions:
             yield from walk(region)
+
+
+#: Operations whose elements meet along the axis in their attribute `axis`.
+ALONG_AXIS = ("reduce", "scan", "reduce_by", "scan_by")
 
 
 class Builder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from frontend_triton_compat.ir import Block, Kernel, Op, Value
 
-_HIDDEN = ("hints",)
+_HIDDEN = ("hints", "body")
 
 
 def show(kernel: Kernel) -> str:
@@ -57,7 +57,8 @@ class _Printer:
     def op(self, op: Op, depth: int) -> None:
         pad = "  " * depth
         results = ", ".join(self.name(v) for v in op.results)
-        attrs = [f"{k}={v!r}" for k, v in op.attrs.items() if k not in _HIDDEN and k != "fn" and v not in ("", None)]
+        shown = {k: v for k, v in op.attrs.items() if k not in _HIDDEN and k != "fn"}
+        attrs = [f"{k}={v!r}" for k, v in shown.items() if v not in ("", None)]
         head = f"{op.kind} {op.attrs['fn']}" if "fn" in op.attrs else op.kind
         line = pad + (f"{results} = " if results else "") + head
         if op.kind == "for":
@@ -80,6 +81,10 @@ class _Printer:
                 args = f"({', '.join(self.name(a) for a in region.args)})" if region.args else ""
                 self.lines.append(f"{pad}{label}{args}:")
             self.block(region, depth + 1)
+        if "body" in op.attrs:
+            body = op["body"]
+            self.lines.append(f"{pad}by({', '.join(f'{self.name(a)} : {a.type}' for a in body.args)}):")
+            self.block(body, depth + 1)
 
     def carried(self, args: list[Value], inits: tuple[Value, ...]) -> str:
         pairs = ", ".join(f"{self.name(a)} = {self.name(i)} : {a.type}" for a, i in zip(args, inits))

@@ -242,6 +242,41 @@ def _scan(op: Op) -> None:
     _need(op.result.type == op.operands[0].type, "the type stays")
 
 
+def _reduce_by(op: Op) -> None:
+    axis = op["axis"]
+    _need(0 <= axis < op.operands[0].type.rank, "its axis lies outside")
+    _combines(op)
+    for x, out in zip(_types(op.operands), _types(op.results)):
+        _need(out == x.with_shape((*x.shape[:axis], *x.shape[axis + 1 :])), "it drops one dimension")
+
+
+def _scan_by(op: Op) -> None:
+    _need(0 <= op["axis"] < op.operands[0].type.rank and isinstance(op["reverse"], bool), "axis and reverse")
+    _combines(op)
+    _need(_types(op.operands) == _types(op.results), "the types stay")
+
+
+def _combines(op: Op) -> None:
+    _counts(op, (1, len(op.operands)), len(op.operands))
+    _one_shape(op, op.operands)
+    elements = [TileType(v.type.element) for v in op.operands]
+    _need(_types(op["body"].args) == [*elements, *elements], "the combination takes two elements of every operand")
+    _need(_types(op["body"].yields) == elements, "and gives one")
+    _closed(op["body"])
+
+
+def _each(op: Op) -> None:
+    _one_shape(op, (*op.operands, *op.results))
+    _need(_types(op["body"].args) == [TileType(v.type.element) for v in op.operands], "it takes one of every operand")
+    _need(_types(op["body"].yields) == [TileType(v.type.element) for v in op.results], "it gives one of every result")
+    _closed(op["body"])
+
+
+def _closed(body: Block) -> None:
+    inside = _block(body, set())
+    _need(all(v in inside for v in body.yields), "its body yields a value that it does not see")
+
+
 def _dot(op: Op) -> None:
     _counts(op, 3, 1)
     a, b, acc = _types(op.operands)
@@ -309,6 +344,9 @@ _RULES: dict[str, Callable[[Op], None]] = {
     "store": _store,
     "reduce": _reduce,
     "scan": _scan,
+    "reduce_by": _reduce_by,
+    "scan_by": _scan_by,
+    "each": _each,
     "dot": _dot,
     "for": _for,
     "while": _while,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bridge.diagnostics import error
+from frontend_triton_compat.emit.combine import Combine
 from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight, tuple_of, union
-from frontend_triton_compat.emit.tiles import Tiles
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Block, Op, Value, walk
 
@@ -19,7 +19,7 @@ from frontend_triton_compat.ir import Block, Op, Value, walk
 MOST_TURNS = 1 << 20
 
 
-class Control(Tiles):
+class Control(Combine):
     """Statements of control flow; `block` is the dispatch over operations."""
 
     def block(self, block: Block) -> None:

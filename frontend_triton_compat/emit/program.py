@@ -3,7 +3,7 @@
 Input: a `Schedule`. Output: lines of jax source over refs. Law: one statement an operation that is live, in the
 program's order; every program of the grid at once, by named dimensions. A target's emitter says how refs are read
 and written, how an index is counted and what stands around the statements. The parts, each on top of the one before:
-`base`, `elementwise`, `tiles`, `control`.
+`base`, `elementwise`, `tiles`, `combine`, `control`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class Emitter(Control):
             self.load(op)
         elif op.kind == "call":
             self.call(op)
+        elif "body" in op.attrs:  # reduce_by, scan_by, each
+            getattr(self, op.kind)(op)
         else:
             result = op.result
             if result.type.is_pointer and op.kind == "arg":

@@ -1,4 +1,4 @@
-"""Diagnostics that several targets share: an access that no block covers, an atomic operation.
+"""Diagnostics of emitters: an access that no block covers, an atomic operation, a function of scalars.
 
 Input: the operation. Output: the diagnostic, ready to be raised. Law: each names the construct as the user wrote it,
 its line, the reason, and the rewrite.
@@ -53,4 +53,15 @@ def order_refused(plan: Schedule, target: str) -> Diagnostic:
         where=op.where,
         why="one reads what another stores, so that they would have to run one after the other",
         do="write to a tensor of its own, or run the kernel on the CPU",
+    )
+
+
+def combine_refused(op: Op) -> Diagnostic:
+    """The diagnostic of a scalar function of the kernel author's on a TPU."""
+    return error(
+        "tpu-not-translated",
+        "a reduction, scan or map with a function of your own is not translated for a TPU yet",
+        where=op.where,
+        why="its elements meet pair by pair, at distances that a TPU's registers have no cheap move for",
+        do="use tl.sum, tl.max, tl.cumsum and their kin where they say the same, or run the kernel on the CPU",
     )

@@ -52,7 +52,7 @@ class Tiles(Elementwise):
     def call(self, op: Op) -> None:
         """An operation that moves elements about: on whole tiles, one program at a time through `vmap`."""
         row = ROWS[op["fn"]]
-        code = self.row_code(row, "float", op)
+        code = self.with_helpers(self.row_code(row, "float", op))
         operands = [self.whole(v) for v in op.operands]
         lead = [v for v in self.plan.batch if any(v in e.dims for e in operands)]
         names = [f"a{i}" for i in range(len(operands))]
@@ -86,7 +86,8 @@ class Tiles(Elementwise):
         expr = self.with_dim(expr, var, op.operands[0].type)
         code = self.row_code(row, op.result.type.element.kind, op)
         axis = expr.dims.index(var)
-        return Expr(chosen(code.format(expr.operand, axis=axis, reverse=bool(op.attrs.get("reverse")))), expr.dims)
+        text = chosen(code.format(expr.operand, axis=axis, reverse=bool(op.attrs.get("reverse"))))
+        return Expr(self.with_helpers(text), expr.dims)
 
     def with_dim(self, expr: Expr, var: Var, of: TileType) -> Expr:
         """An expression that surely has a dimension counting `var`."""
@@ -107,9 +108,8 @@ class Tiles(Elementwise):
         var = self.plan.axes(op.operands[0])[op["axis"]]
         if var is None:  # one element: the reduction is that element
             if op["fn"].startswith("arg"):
-                return Expr(
-                    f"jnp.zeros({shape_of(expr.dims, self.extent) if expr.dims else '()'}, jnp.int32)", expr.dims
-                )
+                zeros = f"jnp.zeros({shape_of(expr.dims, self.extent) if expr.dims else '()'}, jnp.int32)"
+                return self.under_new_names(op, Expr(zeros, expr.dims))
             return self.under_new_names(op, expr)
         expr = self.with_dim(expr, var, op.operands[0].type)
         axis = expr.dims.index(var)
@@ -136,12 +136,14 @@ class Tiles(Elementwise):
                 return out
             dims = union([out, fill])
             return Expr(f"{tight(align(out, dims))} + {dropped} * {tight(align(fill, dims))}", dims)
-        if fn in ("max", "min"):
-            neutral = float("-inf") if fn == "max" else float("inf")
-            if value is not None and (value == neutral or value != value):
+        if fn in ("max", "min", "max_nan", "min_nan"):
+            neutral = float("-inf") if fn.startswith("max") else float("inf")
+            carries = fn.endswith("_nan")
+            if value is not None and (value == neutral or (value != value and not carries)):
                 return out
             dims = union([out, fill])
-            name = f"jnp.f{fn}" if op.result.type.element.is_floating() else f"jnp.{fn}imum"
+            skips = op.result.type.element.is_floating() and not carries
+            name = f"jnp.f{fn}" if skips else f"jnp.{fn[:3]}imum"
             return Expr(f"{name}({align(out, dims)}, {align(fill, dims)})", dims)
         if (
             fn in ("argmax", "argmin")

@@ -17,7 +17,7 @@ from frontend_triton_compat.emit.blocks import Blocks, choose
 from frontend_triton_compat.emit.expr import Expr, align, shape_of, union
 from frontend_triton_compat.emit.module import Module, Operand, Result
 from frontend_triton_compat.emit.program import Emitter
-from frontend_triton_compat.emit.refusals import atomic_refused, order_refused, untiled
+from frontend_triton_compat.emit.refusals import atomic_refused, combine_refused, order_refused, untiled
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Fold, Schedule
@@ -89,6 +89,12 @@ class TpuEmitter(Emitter):
         """A float argument, from SMEM."""
         self.scalars[op["name"]] = None
         return Expr(f"{op['name']}_ref[0]")
+
+    def each(self, op: Op) -> None:
+        """Scalar functions of the kernel's author."""
+        raise combine_refused(op)
+
+    reduce_by = scan_by = each
 
     def serial(self, op: Op) -> None:
         """Loops that carry state across tiles."""

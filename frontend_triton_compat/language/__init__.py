@@ -15,6 +15,8 @@ from frontend_triton_compat.language import methods as _methods
 from frontend_triton_compat.language import rows_arith as _rows_arith
 from frontend_triton_compat.language import rows_cast as _rows_cast
 from frontend_triton_compat.language import rows_math as _rows_math
+from frontend_triton_compat.language import rows_move as _rows_move
+from frontend_triton_compat.language import rows_scan as _rows_scan
 from frontend_triton_compat.language import rows_special as _rows_special
 from frontend_triton_compat.language import rows_tile as _rows_tile
 from frontend_triton_compat.language.aggregate import aggregate as _aggregate
@@ -26,6 +28,7 @@ from frontend_triton_compat.language.aggregate import (
     tensor_descriptor_type,
     tuple_type,
 )
+from frontend_triton_compat.language.combine import associative_scan, map_elementwise, reduce
 from frontend_triton_compat.language.constexpr import const, constexpr, constexpr_function
 from frontend_triton_compat.language.control import (
     assume,
@@ -116,19 +119,19 @@ from frontend_triton_compat.language.random import (
 from frontend_triton_compat.language.reduction import (
     argmax,
     argmin,
-    associative_scan,
     cumprod,
     cumsum,
     max,
     min,
-    reduce,
     reduce_or,
     softmax,
     sum,
     xor_sum,
 )
+from frontend_triton_compat.language.scaled import dot_scaled
 from frontend_triton_compat.language.semantic import to_tensor
 from frontend_triton_compat.language.shaping import (
+    bitonic_merge,
     broadcast,
     broadcast_to,
     cat,
@@ -145,6 +148,7 @@ from frontend_triton_compat.language.shaping import (
     sort,
     split,
     squeeze,
+    topk,
     trans,
     unsqueeze,
     view,

@@ -1,6 +1,6 @@
 """`tl.dot`.
 
-Input: two tiles of 2 or 3 dimensions, an optional accumulator. Output: a handle. Law: the IR's `dot` always has an
+Input: two tiles of 2 dimensions or more, an optional accumulator. Output: a handle. Law: the IR's `dot` always has an
 accumulator of the result's type; any size is taken, since padding to a machine's minimum is the target's business.
 """
 
@@ -11,9 +11,10 @@ from typing import Any
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import current, fail
 from frontend_triton_compat.language.creation import as_dtype
-from frontend_triton_compat.language.semantic import broadcast_to, constant, emit, to_tensor
+from frontend_triton_compat.language.semantic import broadcast_to, cast, constant, emit, to_tensor
+from frontend_triton_compat.language.shaping import reshape
 from frontend_triton_compat.language.tensor import tensor
-from frontend_triton_compat.types import FP32, FP64, INT8, INT32, TileType, dtype
+from frontend_triton_compat.types import FP16, FP32, FP64, INT8, INT32, TileType, dtype
 
 PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 _OPERANDS = ("int8", "uint8", "fp16", "bf16", "fp32", "fp64")
@@ -50,10 +51,16 @@ def dot(
     max_num_imprecise_acc: Any = None,
     out_dtype: Any = FP32,
 ) -> tensor:
-    """Matrix product of two tiles, plus `acc`; with three dimensions, one product a first index."""
+    """Matrix product of two tiles, plus `acc`; with more dimensions, one product for each leading index."""
     current("tl.dot")
     a, b = to_tensor(input), to_tensor(other)
     _check_operands(a, b)
+    if len(a.shape) > 3:  # the leading dimensions count products: one dimension serves
+        start = unwrap(acc) if unwrap(acc) is None else _matrices(to_tensor(acc))
+        product = dot(_matrices(a), _matrices(b), start, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype)
+        return reshape(product, *a.shape[:-1], b.shape[-1])
+    if "fp8e4b15" in (str(a.dtype), str(b.dtype)):
+        a, b = cast(a, FP16), cast(b, FP16)
     shape = (*a.shape[:-1], b.shape[-1])
     t = _result_type(a.dtype, as_dtype(out_dtype))
     precision, tf32 = unwrap(input_precision), unwrap(allow_tf32)
@@ -87,6 +94,10 @@ def dot(
     return emit("dot", [a, b, start], [TileType(t, shape)], input_precision=precision)[0]
 
 
+def _matrices(x: tensor) -> tensor:
+    return reshape(x, x.numel // (x.shape[-2] * x.shape[-1]), *x.shape[-2:])
+
+
 def _tl_name(t: dtype) -> str:
     return {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}.get(t.name, t.name)
 
@@ -107,11 +118,11 @@ def _check_operands(a: tensor, b: tensor) -> None:
             why="both operands must have one type",
             do="cast one of them to the other's type: tl.dot(a, b.to(a.dtype))",
         )
-    fits = len(a.shape) == len(b.shape) and len(a.shape) in (2, 3)
+    fits = len(a.shape) == len(b.shape) and len(a.shape) >= 2
     if not fits or a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
         raise fail(
             "shape-mismatch",
             f"dot of shapes {a.shape} and {b.shape}",
-            why="the operands are (M, K) and (K, N), or (B, M, K) and (B, K, N)",
+            why="the operands are (M, K) and (K, N), or (..., M, K) and (..., K, N)",
             do="transpose one of them with tl.trans(x)",
         )

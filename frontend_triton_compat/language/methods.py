@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frontend_triton_compat.language import creation, math, memory, operators, reduction, shaping
+from frontend_triton_compat.language import combine, creation, math, memory, operators, reduction, shaping
 from frontend_triton_compat.language.tensor import tensor
 
 
@@ -74,8 +74,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "argmin": reduction.argmin,
     "xor_sum": reduction.xor_sum,
     "reduce_or": reduction.reduce_or,
-    "reduce": reduction.reduce,
-    "associative_scan": reduction.associative_scan,
+    "reduce": combine.reduce,
+    "associative_scan": combine.associative_scan,
     "cumsum": reduction.cumsum,
     "cumprod": reduction.cumprod,
     "logical_and": operators.logical_and,

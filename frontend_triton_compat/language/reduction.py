@@ -1,7 +1,7 @@
 """Reductions and scans: sum, max, argmax, reduce, cumsum, associative_scan, softmax.
 
 Input: handles. Output: handles. Law: small types are widened as Triton does before reducing, so the IR's `reduce`
-keeps its operand's type (argmax and argmin give int32); a user's combine function is inlined over a tree of halves.
+keeps its operand's type (argmax and argmin give int32).
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def _extreme(fn: str, x: Any, axis: Any, indices: Any, tie_break_left: Any, keep
     x = _tile(x, fn)
     if unwrap(indices):
         x = cast(x, FP32) if x.dtype == BF16 else x
-        return _reduce(fn, x, axis, keep_dims), _arg(f"arg{fn}", x, axis, tie_break_left, keep_dims)
+        value = fn + "_nan" if x.dtype.is_floating() else fn  # the element at the index: NaN, if there is one
+        return _reduce(value, x, axis, keep_dims), _arg(f"arg{fn}", x, axis, tie_break_left, keep_dims)
     return _reduce(fn, _widened(x), axis, keep_dims)
 
 
@@ -157,93 +158,6 @@ def cumprod(input: Any, axis: Any = 0, reverse: Any = False) -> tensor:
     """Running product along an axis."""
     x = _tile(input, "cumprod")
     return _scan("cumprod", cast(x, FP32) if x.dtype == BF16 else x, axis, reverse)
-
-
-# -- the user's combine function -----------------------------------------------------------------------------------
-
-
-def _tiles(input: Any, what: str) -> tuple[tensor, ...]:
-    values = unwrap(input)
-    values = tuple(values) if isinstance(values, (list, tuple)) else (values,)
-    return tuple(_tile(v, what) for v in values)
-
-
-def _combine(combine_fn: Any, a: tuple[tensor, ...], b: tuple[tensor, ...]) -> tuple[tensor, ...]:
-    out = current().call(combine_fn, (*a, *b), {})
-    out = tuple(out) if isinstance(out, (list, tuple)) else (out,)
-    if len(out) != len(a):
-        raise fail(
-            "return-type",
-            f"the combine function returns {len(out)} values for {len(a)} tiles",
-            why="it must give one value for every tile that is reduced",
-            do="return as many values as there are tiles",
-        )
-    return tuple(cast(to_tensor(o), x.dtype) for o, x in zip(out, a))
-
-
-def _halves(x: tensor, axis: int) -> tuple[tensor, tensor]:
-    """Elements at even and at odd places along an axis."""
-    shape = x.shape
-    pairs = shaping.reshape(x, *shape[:axis], shape[axis] // 2, 2, *shape[axis + 1 :])
-    rank = len(shape) + 1
-    order = [d for d in range(rank) if d != axis + 1] + [axis + 1]
-    return shaping.split(shaping.permute(pairs, *order))
-
-
-def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False) -> Any:
-    """Reduce one tile or several at once with the kernel author's own associative function."""
-    tiles = _tiles(input, "reduce")
-    shape = tiles[0].shape
-    if unwrap(axis) is None:
-        tiles = tuple(shaping.reshape(t, t.numel) for t in tiles)
-        axis = 0
-    d = normal_axis(axis, len(tiles[0].shape), "reduce")
-    flat = len(tiles[0].shape) == 1
-    while tiles[0].shape[d] > 1:
-        split = [_halves(t, d) for t in tiles]
-        tiles = _combine(combine_fn, tuple(s[0] for s in split), tuple(s[1] for s in split))
-    kept = tuple(t.shape[:d] + t.shape[d + 1 :] if t.shape else () for t in tiles)
-    out = tuple(shaping.item(t) if not k and t.shape else _reshaped(t, k) for t, k in zip(tiles, kept))
-    if unwrap(keep_dims):
-        target = (1,) * len(shape) if flat and len(shape) > 1 else (*shape[:d], 1, *shape[d + 1 :])
-        out = tuple(shaping.reshape(t, *target) if t.shape else semantic.splat(t, target) for t in out)
-    return out if isinstance(unwrap(input), (list, tuple)) else out[0]
-
-
-def _reshaped(x: tensor, shape: tuple[int, ...]) -> tensor:
-    return x if x.shape == shape else shaping.reshape(x, *shape)
-
-
-def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = False) -> Any:
-    """Running combination along an axis with the kernel author's own associative function."""
-    tiles = _tiles(input, "associative_scan")
-    d = normal_axis(axis, len(tiles[0].shape), "associative_scan")
-    if unwrap(reverse):
-        tiles = tuple(shaping.flip(t, d) for t in tiles)
-    tiles = _scan_tree(tiles, d, combine_fn)
-    if unwrap(reverse):
-        tiles = tuple(shaping.flip(t, d) for t in tiles)
-    return tiles if isinstance(unwrap(input), (list, tuple)) else tiles[0]
-
-
-def _scan_tree(tiles: tuple[tensor, ...], axis: int, combine_fn: Any) -> tuple[tensor, ...]:
-    # step k combines every element with the one 2**k places before it; the first 2**k stay as they are
-    size, shape = tiles[0].shape[axis], tiles[0].shape
-    lane = emit("arange", [], [TileType(INT32, (size,))], start=0, end=size)[0]
-    for _ in range(axis):
-        lane = semantic.expand_dims(lane, 0)
-    while len(lane.shape) < len(shape):
-        lane = semantic.expand_dims(lane, len(lane.shape))
-    step = 1
-    while step < size:
-        index = tl_math.maximum(operators.sub(lane, step), 0)
-        index = semantic.broadcast_to(index, shape)
-        before = tuple(shaping.gather(t, index, axis) for t in tiles)
-        combined = _combine(combine_fn, before, tiles)
-        inside = semantic.broadcast_to(operators.compare("ge", lane, step), shape)
-        tiles = tuple(tl_math.where(inside, c, t) for c, t in zip(combined, tiles))
-        step *= 2
-    return tiles
 
 
 def softmax(x: Any, dim: Any = None, keep_dims: Any = False, ieee_rounding: Any = False) -> tensor:

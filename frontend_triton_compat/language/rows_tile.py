@@ -1,8 +1,7 @@
-"""Rows of reductions, scans and of calls that move elements about.
+"""Rows of reductions.
 
 Law: a reduction's code keeps the dimension, with size 1; its operand has the result's dtype already (argmax and argmin
-give int32); ``max``/``min`` ignore NaN as ``maximum``/``minimum`` do. Calls take their static arguments from the op's
-attributes, by name, in braces.
+give int32); ``max``/``min`` ignore NaN as ``maximum``/``minimum`` do, their ``_nan`` variants carry it.
 """
 
 from __future__ import annotations
@@ -22,43 +21,54 @@ def _fmin(x: Any, axis: int) -> Any:
     return np.fmin.reduce(x, axis=axis) if np.asarray(x).dtype.kind != "b" else np.min(x, axis=axis)
 
 
-def _histogram(x: Any, num_bins: int) -> Any:
-    x = np.asarray(x)
-    return np.bincount(x[(x >= 0) & (x < num_bins)].astype(np.int64), minlength=num_bins).astype(np.int32)
-
-
-def _histogram_masked(x: Any, mask: Any, num_bins: int) -> Any:
-    return _histogram(np.asarray(x)[np.asarray(mask)], num_bins)
-
-
-def _skipping_nan(name: str, edge: str, order: str) -> dict[str, str]:
-    """Source of ``nanmax`` or ``nanmin`` per target: the reductions that skip NaN, as tl.max and tl.min do.
-
-    On a CPU the plain reduction carries NaN and is by far the fastest; only where it met one is it done again in the
-    form that skips them. A TPU has no cheap branch: NaN is left out first, and a row of nothing but NaN is put back.
-    """
-    branching = f'''
-def nan{name}(x, axis):
-    """The {name} of what is not NaN; the slow reduction runs only where the fast one met NaN."""
-    found = jnp.{name}(x, axis=axis, keepdims=True)
-
-    def skip_nan():
-        pick = lambda a, b: jnp.where((a {order} b) | (b != b), a, b)
-        return jnp.expand_dims(lax.reduce(x, jnp.array(jnp.nan, x.dtype), pick, (axis,)), axis)
-
-    return lax.cond(jnp.any(found != found), skip_nan, lambda: found)
+# XLA's own maximum over an axis of floats loses NaN on a CPU, and numbers next to it: its vectors hold the second of
+# two operands when one of them is NaN. So every reduction of floats here says what it picks.
+def _picking(name: str, edge: str, order: str, carry: bool) -> dict[str, str]:
+    """Source of the extreme element of an axis, per target: NaN is left out, as by tl.max, or carried."""
+    doc = f"The {name}, or NaN where there is one." if carry else f"The {name} of what is not NaN."
+    fn, unordered = (f"{name}_or_nan", "a != a") if carry else (f"nan{name}", "b != b")
+    picking = f'''
+def {fn}(x, axis):
+    """{doc}"""
+    pick = lambda a, b: jnp.where((a {order} b) | ({unordered}), a, b)
+    return jnp.expand_dims(lax.reduce(x, jnp.array({edge if carry else "jnp.nan"}, x.dtype), pick, (axis,)), axis)
 '''
     straight = f'''
-def nan{name}(x, axis):
-    """The {name} of what is not NaN."""
+def {fn}(x, axis):
+    """{doc}"""
     found = jnp.{name}(jnp.where(x == x, x, {edge}), axis=axis, keepdims=True)
-    return jnp.where(found == {edge}, jnp.{name}(x, axis=axis, keepdims=True), found)
+    return jnp.where(jnp.{"any(x != x" if carry else "all(x != x"}, axis=axis, keepdims=True), jnp.nan, found)
 '''
-    return {"cpu": branching, "tpu": straight, "gpu": straight}
+    return {"cpu": picking, "tpu": straight, "gpu": straight}
 
 
-HELPERS["nanmax"] = _skipping_nan("max", "-jnp.inf", ">")
-HELPERS["nanmin"] = _skipping_nan("min", "jnp.inf", "<")
+def _first(name: str, compare: str) -> str:
+    """Source of the index of the first extreme element; NaN counts as extreme.
+
+    The index of a maximum is slow to find and a maximum is not: the blocks' maxima say in which block to look.
+    """
+    return f'''
+def first_{name}(x, axis):
+    """Index of the first {name} element or NaN: of the block that holds it, then inside of that block."""
+    n = x.shape[axis]
+    size = next((d for d in range(128, 15, -1) if n % d == 0), None)
+    if n < 128 or size is None or x.dtype == jnp.bool_:
+        return jnp.arg{compare}(x, axis=axis, keepdims=True).astype(jnp.int32)
+    blocks = x.reshape(*x.shape[:axis], n // size, size, *x.shape[axis + 1 :])
+    floats = jnp.issubdtype(x.dtype, jnp.floating)
+    best = {compare}_or_nan(blocks, axis=axis + 1) if floats else jnp.{compare}(blocks, axis=axis + 1, keepdims=True)
+    which = jnp.arg{compare}(jnp.squeeze(best, axis + 1), axis=axis, keepdims=True)
+    block = jnp.take_along_axis(blocks, jnp.expand_dims(which, axis + 1), axis=axis, mode="clip")
+    return (which * size + jnp.arg{compare}(block, axis=axis + 1)).astype(jnp.int32)
+'''
+
+
+HELPERS["first_largest"] = {"cpu": _first("largest", "max")}
+HELPERS["first_smallest"] = {"cpu": _first("smallest", "min")}
+HELPERS["nanmax"] = _picking("max", "-jnp.inf", ">", carry=False)
+HELPERS["nanmin"] = _picking("min", "jnp.inf", "<", carry=False)
+HELPERS["max_or_nan"] = _picking("max", "-jnp.inf", ">", carry=True)
+HELPERS["min_or_nan"] = _picking("min", "jnp.inf", "<", carry=True)
 
 register(
     Row(
@@ -99,7 +109,8 @@ register(
     Row(
         "max_nan",
         "reduce",
-        "jnp.max({0}, axis={axis}, keepdims=True)",
+        "max_or_nan({0}, axis={axis})",
+        code_by_kind={k: "jnp.max({0}, axis={axis}, keepdims=True)" for k in ("int", "uint", "bool")},
         reference=lambda x, axis: np.max(x, axis=axis),
         identity="jnp.array(-jnp.inf, {dtype})",
         doc="maximum, NaN carried",
@@ -107,7 +118,8 @@ register(
     Row(
         "min_nan",
         "reduce",
-        "jnp.min({0}, axis={axis}, keepdims=True)",
+        "min_or_nan({0}, axis={axis})",
+        code_by_kind={k: "jnp.min({0}, axis={axis}, keepdims=True)" for k in ("int", "uint", "bool")},
         reference=lambda x, axis: np.min(x, axis=axis),
         identity="jnp.array(jnp.inf, {dtype})",
         doc="minimum, NaN carried",
@@ -116,17 +128,19 @@ register(
         "argmax",
         "reduce",
         "jnp.argmax({0}, axis={axis}, keepdims=True).astype(jnp.int32)",
+        targets={"cpu": "first_largest({0}, axis={axis})"},
         result="int32",
         reference=lambda x, axis: np.argmax(x, axis=axis).astype(np.int32),
-        doc="index of the first maximum",
+        doc="index of the first maximum; of the first NaN, if there is one",
     ),
     Row(
         "argmin",
         "reduce",
         "jnp.argmin({0}, axis={axis}, keepdims=True).astype(jnp.int32)",
+        targets={"cpu": "first_smallest({0}, axis={axis})"},
         result="int32",
         reference=lambda x, axis: np.argmin(x, axis=axis).astype(np.int32),
-        doc="index of the first minimum",
+        doc="index of the first minimum; of the first NaN, if there is one",
     ),
     Row(
         "xor_sum",
@@ -154,108 +168,5 @@ register(
         reference=lambda x, axis: np.bitwise_and.reduce(x, axis=axis),
         identity="~jnp.zeros((), {dtype})",
         doc="bitwise and of all elements",
-    ),
-)
-
-
-def _scan(np_fn: Any) -> Any:
-    def apply(x: Any, axis: int, reverse: bool) -> Any:
-        x = np.flip(x, axis) if reverse else x
-        y = np_fn(x, axis)
-        return np.flip(y, axis) if reverse else y
-
-    return apply
-
-
-register(
-    Row(
-        "cumsum",
-        "scan",
-        "(jnp.flip(jnp.cumsum(jnp.flip({0}, {axis}), {axis}, dtype={0}.dtype), {axis}) if {reverse}"
-        " else jnp.cumsum({0}, {axis}, dtype={0}.dtype))",
-        reference=_scan(lambda x, axis: np.cumsum(x, axis, dtype=x.dtype)),
-        doc="running sum",
-    ),
-    Row(
-        "cumprod",
-        "scan",
-        "(jnp.flip(jnp.cumprod(jnp.flip({0}, {axis}), {axis}, dtype={0}.dtype), {axis}) if {reverse}"
-        " else jnp.cumprod({0}, {axis}, dtype={0}.dtype))",
-        reference=_scan(lambda x, axis: np.cumprod(x, axis, dtype=x.dtype)),
-        doc="running product",
-    ),
-    Row(
-        "cummax",
-        "scan",
-        "lax.cummax({0}, {axis}, {reverse})",
-        reference=_scan(np.maximum.accumulate),
-        doc="running maximum",
-    ),
-    Row(
-        "cummin",
-        "scan",
-        "lax.cummin({0}, {axis}, {reverse})",
-        reference=_scan(np.minimum.accumulate),
-        doc="running minimum",
-    ),
-    Row(
-        "join",
-        "call",
-        "jnp.stack([{0}, {1}], axis=-1)",
-        reference=lambda a, b: np.stack([a, b], axis=-1),
-        doc="two tiles side by side in a new last dimension",
-    ),
-    Row(
-        "split",
-        "call",
-        "({0}[..., 0], {0}[..., 1])",
-        reference=lambda a: (a[..., 0], a[..., 1]),
-        doc="the two halves of a last dimension of size 2",
-    ),
-    Row(
-        "cat",
-        "call",
-        "jnp.concatenate([{0}, {1}], axis={axis})",
-        reference=lambda a, b, axis: np.concatenate([a, b], axis=axis),
-        doc="two tiles one after the other",
-    ),
-    Row(
-        "flip",
-        "call",
-        "jnp.flip({0}, {axis})",
-        reference=lambda a, axis: np.flip(a, axis),
-        doc="elements in reverse order",
-    ),
-    Row(
-        "sort",
-        "call",
-        "(jnp.flip(jnp.sort({0}, axis={axis}), {axis}) if {descending} else jnp.sort({0}, axis={axis}))",
-        reference=lambda a, axis, descending: np.flip(np.sort(a, axis), axis) if descending else np.sort(a, axis),
-        doc="elements in order",
-    ),
-    Row(
-        "gather",
-        "call",
-        "jnp.take_along_axis({0}, {1}, axis={axis})",
-        reference=lambda a, i, axis: np.take_along_axis(a, i.astype(np.int64), axis),
-        doc="elements picked by index along an axis",
-    ),
-    Row(
-        "histogram",
-        "call",
-        "jnp.sum({0}[:, None] == jnp.arange({num_bins}, dtype={0}.dtype), axis=0, dtype=jnp.int32)",
-        accepts="int",
-        result="int32",
-        reference=_histogram,
-        doc="how often each bin number occurs",
-    ),
-    Row(
-        "histogram_masked",
-        "call",
-        "jnp.sum(({0}[:, None] == jnp.arange({num_bins}, dtype={0}.dtype)) & {1}[:, None], axis=0, dtype=jnp.int32)",
-        accepts="int",
-        result="int32",
-        reference=_histogram_masked,
-        doc="how often each bin number occurs where the mask is true",
     ),
 )

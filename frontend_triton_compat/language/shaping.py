@@ -258,8 +258,44 @@ def sort(x: Any, dim: Any = None, descending: Any = False) -> tensor:
     """Elements in order along the last dimension."""
     current("tl.sort")
     x = to_tensor(x)
-    axis = normal_axis(-1 if unwrap(dim) is None else dim, len(x.shape), "sort")
-    return emit("call", [x], [x.handle.type], fn="sort", axis=axis, descending=bool(unwrap(descending)))[0]
+    _last(x, dim, "sort")
+    return emit("call", [x], [x.handle.type], fn="sort", axis=len(x.shape) - 1, descending=bool(unwrap(descending)))[0]
+
+
+def _last(x: tensor, dim: Any, what: str) -> None:
+    """Refuse any dimension but the last, as Triton does."""
+    axis = normal_axis(-1 if unwrap(dim) is None else dim, len(x.shape), what)
+    if axis != len(x.shape) - 1:
+        raise fail(
+            "not-translated",
+            f"{what} along dimension {axis} of a tile of shape {tuple(x.shape)}",
+            why="Triton sorts along the last dimension only",
+            do=f"move the dimension to the end first: tl.{what}(tl.trans(x))",
+        )
+
+
+def topk(x: Any, k: Any, dim: Any = None) -> tensor:
+    """The `k` largest elements along the last dimension, largest first."""
+    current("tl.topk")
+    x = to_tensor(x)
+    _last(x, dim, "topk")
+    count = static_shape((k,), "k")[0]
+    if count > x.shape[-1]:
+        raise fail(
+            "shape-mismatch",
+            f"topk of {count} elements of a tile of shape {tuple(x.shape)}",
+            why="the last dimension has fewer elements",
+            do=f"ask for at most {x.shape[-1]}",
+        )
+    return emit("call", [x], [TileType(x.dtype, (*x.shape[:-1], count))], fn="topk", k=count)[0]
+
+
+def bitonic_merge(x: Any, dim: Any = None, descending: Any = False) -> tensor:
+    """A last dimension that first rises and then falls (or the other way round), in order."""
+    current("tl.bitonic_merge")
+    x = to_tensor(x)
+    _last(x, dim, "bitonic_merge")
+    return emit("call", [x], [x.handle.type], fn="bitonic_merge", descending=bool(unwrap(descending)))[0]
 
 
 def histogram(input: Any, num_bins: Any, mask: Any = None) -> tensor:

@@ -13,16 +13,6 @@ from frontend_triton_compat.language.context import current, fail
 
 # name -> (why, what to do)
 UNSUPPORTED: dict[str, tuple[str, str]] = {
-    "dot_scaled": (
-        "block-scaled formats (mxfp4, mxfp8) have no translation yet",
-        "scale the operands yourself: tl.dot((a * scale_a).to(tl.bfloat16), (b * scale_b).to(tl.bfloat16))",
-    ),
-    "map_elementwise": (
-        "scalar code per element has no translation yet",
-        "apply the operations to the whole tile, with tl.where for the branches",
-    ),
-    "topk": ("there is no row for it yet", "sort and mask: tl.sort(x, descending=True)"),
-    "bitonic_merge": ("there is no row for it yet", "use tl.sort"),
     "atomic_poll": ("programs can't wait for each other", "split the kernel in two launches"),
     "globaltimer": ("there is no clock inside a kernel", "time the launch on the host"),
     "smid": ("a program has no processor number", "use tl.program_id"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from frontend_triton_compat.demand import Access, Conjunct
 from frontend_triton_compat.forms import Form, Var
-from frontend_triton_compat.ir import walk
+from frontend_triton_compat.ir import ALONG_AXIS, walk
 from frontend_triton_compat.schedule.plan import Schedule
 
 
@@ -43,7 +43,7 @@ def crop(plan: Schedule, uncropped: frozenset[str]) -> None:
 def _reduced_vars(plan: Schedule) -> set[Var]:
     out: set[Var] = set()
     for op in walk(plan.kernel.body):
-        if op.kind in ("reduce", "scan", "dot"):
+        if op.kind in (*ALONG_AXIS, "dot"):
             position = op["axis"] if op.kind != "dot" else len(op.operands[0].shape) - 1
             for operand in op.operands[:1] if op.kind != "dot" else op.operands[:2]:
                 where = position if operand is op.operands[0] else len(operand.shape) - 2

@@ -10,7 +10,7 @@ import numpy as np
 
 from frontend_triton_compat.affine import Numbers
 from frontend_triton_compat.forms import Form, Var
-from frontend_triton_compat.ir import walk
+from frontend_triton_compat.ir import ALONG_AXIS, walk
 from frontend_triton_compat.schedule.plan import Schedule
 
 
@@ -138,13 +138,13 @@ def _mergeable(plan: Schedule, roots: list[Form], outer: Var, inner: Var) -> boo
     lifted = {v for v in (*outer.parts(), *inner.parts()) if plan.lifted(v)}
     adders = {adder: fold for fold in plan.folds.values() for _, adder in fold.sums.values()}
     for op in walk(plan.kernel.body):
-        if op.kind not in ("reduce", "scan", "dot") or not any(r in plan.demand.live for r in op.results):
+        if op.kind not in (*ALONG_AXIS, "dot") or not any(r in plan.demand.live for r in op.results):
             continue
         position = op["axis"] if op.kind != "dot" else len(op.operands[0].shape) - 1
         gone = plan.dims[op.operands[0]][position]
         if gone is None or plan.affine.axis_var(gone) not in axes:
             continue
-        reads = plan.deps(op.operands[0]) | (plan.deps(op.operands[1]) if op.kind == "dot" else frozenset())
+        reads = frozenset().union(*(plan.deps(v) for v in (op.operands[:2] if op.kind == "dot" else op.operands)))
         clash = reads & lifted
         if not clash:
             continue
@@ -155,7 +155,7 @@ def _mergeable(plan: Schedule, roots: list[Form], outer: Var, inner: Var) -> boo
             fold = adders.get(users[0]) if len(users) == 1 and users[0].kind == "map" else None
             if fold is not None and users[0]["fn"] != "add":
                 return False
-        if op.kind == "scan" or fold is None or clash != {fold.loop.var}:
+        if op.kind in ("scan", "scan_by", "reduce_by") or fold is None or clash != {fold.loop.var}:
             return False
         if op.kind == "dot" and not all(fold.loop.var in plan.deps(v) for v in op.operands[:2]):
             return False

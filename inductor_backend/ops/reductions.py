@@ -126,28 +126,43 @@ def _identity_error(x, axes) -> bool:
     return any(x.shape[a] == 0 for a in axes)
 
 
+def _extreme(x, axes, keep: bool, largest: bool):
+    """The extreme element; NaN wins.
+
+    XLA's own maximum of floats over an axis loses NaN on a CPU, and numbers next to it, so this says what it picks.
+    """
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return (jnp.max if largest else jnp.min)(x, axes, keepdims=keep)
+    axes = tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    axes = tuple(a % x.ndim for a in axes)
+    first = lax.gt if largest else lax.lt
+    pick = lambda a, b: jnp.where(first(a, b) | (a != a), a, b)
+    found = lax.reduce(x, jnp.array(-jnp.inf if largest else jnp.inf, x.dtype), pick, axes)
+    return jnp.expand_dims(found, axes) if keep else found
+
+
 @reduction("aten.amax.default")
 def amax(x, dim=(), keepdim=False):
     """Maximum; NaN wins."""
-    return jnp.max(x, dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0)
+    return _extreme(x, dims(dim, x.ndim), bool(keepdim) and x.ndim > 0, True)
 
 
 @reduction("aten.amin.default")
 def amin(x, dim=(), keepdim=False):
     """Minimum; NaN wins."""
-    return jnp.min(x, dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0)
+    return _extreme(x, dims(dim, x.ndim), bool(keepdim) and x.ndim > 0, False)
 
 
 @reduction("aten.max.default")
 def max_default(x):
-    """Maximum of everything."""
-    return jnp.max(x)
+    """Maximum of everything; NaN wins."""
+    return _extreme(x, None, False, True)
 
 
 @reduction("aten.min.default")
 def min_default(x):
-    """Minimum of everything."""
-    return jnp.min(x)
+    """Minimum of everything; NaN wins."""
+    return _extreme(x, None, False, False)
 
 
 @reduction("aten.aminmax.default")
@@ -155,7 +170,7 @@ def aminmax(x, dim=None, keepdim=False):
     """Minimum and maximum."""
     axes = dims(dim, x.ndim)
     keep = bool(keepdim) and x.ndim > 0
-    return jnp.min(x, axes, keepdims=keep), jnp.max(x, axes, keepdims=keep)
+    return _extreme(x, axes, keep, False), _extreme(x, axes, keep, True)
 
 
 def arg_extreme(x, axis: int, largest: bool):
@@ -164,7 +179,7 @@ def arg_extreme(x, axis: int, largest: bool):
     Written as a reduction, a comparison and the smallest index that matches: XLA's own variadic arg-reduction is
     scalar on the CPU.
     """
-    best = (jnp.max if largest else jnp.min)(x, axis, keepdims=True)
+    best = _extreme(x, axis, True, largest)
     hit = x == best
     if jnp.issubdtype(x.dtype, jnp.floating):
         hit = hit | (x != x)
@@ -267,9 +282,9 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, dtype=None, out: Any = None):
     x = jnp.abs(x).astype(wide)
     keep = bool(keepdim)
     if ord == float("inf"):
-        value = jnp.max(x, axes, keepdims=keep)
+        value = _extreme(x, axes, keep, True)
     elif ord == float("-inf"):
-        value = jnp.min(x, axes, keepdims=keep)
+        value = _extreme(x, axes, keep, False)
     elif ord == 0:
         value = jnp.sum((x != 0).astype(wide), axes, keepdims=keep)
     elif ord == 1:

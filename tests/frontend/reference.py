@@ -119,6 +119,35 @@ class Program:
     def do_scan(self, op, x):
         self.set(op, row_for("scan", op["fn"]).reference(x, axis=op["axis"], reverse=op["reverse"]))
 
+    def do_reduce_by(self, op, *xs):
+        self.set(op, *(np.take(x, -1, op["axis"]) for x in self.running(op["body"], xs, op["axis"])))
+
+    def do_scan_by(self, op, *xs):
+        flip = (lambda x: np.flip(x, op["axis"])) if op["reverse"] else (lambda x: x)
+        self.set(op, *map(flip, self.running(op["body"], [flip(x) for x in xs], op["axis"])))
+
+    def running(self, body, xs, axis):
+        """Every element combined with all before it, one after the other."""
+        xs = [np.moveaxis(np.array(x), axis, 0) for x in xs]
+        for place in np.ndindex(xs[0].shape[1:]):
+            for i in range(1, xs[0].shape[0]):
+                before, now = ([x[(k, *place)] for x in xs] for k in (i - 1, i))
+                for x, value in zip(xs, self.scalars(body, [*before, *now])):
+                    x[(i, *place)] = value
+        return [np.moveaxis(x, 0, axis) for x in xs]
+
+    def do_each(self, op, *xs):
+        outs = [np.empty(r.shape, numpy_dtype(r.type.element)) for r in op.results]
+        for place in np.ndindex(xs[0].shape):
+            for out, value in zip(outs, self.scalars(op["body"], [x[place] for x in xs])):
+                out[place] = value
+        self.set(op, *outs)
+
+    def scalars(self, body, values):
+        self.bind(body.args, [np.asarray(v) for v in values])
+        self.block(body)
+        return [self.get(v) for v in body.yields]
+
     def do_call(self, op, *xs):
         attrs = {k: v for k, v in op.attrs.items() if k != "fn"}
         out = row_for("call", op["fn"]).reference(*xs, **attrs)

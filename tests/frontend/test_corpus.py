@@ -12,7 +12,7 @@ for name in ("liger", "attention", "matmul", "language", "memory"):
     CASES += [pytest.param(f, id=f"{name}-{n.removeprefix('case_')}") for n, f in found]
 
 #: Refused, with a code, for now.
-REFUSED = {"language-sort_topk": "not-translated", "memory-pointer_table": "not-translated"}
+REFUSED = {"memory-pointer_table": "not-translated"}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -123,6 +123,10 @@ REDUCTIONS = {
         lambda x: (x.amax(1), x.amin(0), x.max(), x.max(1), x.min(0), x.argmax(), x.argmin(1)),
         torch.tensor([[1.0, nan, 9], [2, 5, 5], [inf, -inf, 0]]),
     ),
+    "extremes_of_many": (  # large enough for the compiler's own kernels, which lose NaN
+        lambda x: (x.amax(1), x.amin(0), x.max(), x.min(), x.max(1), x.min(0), x.argmax(0), x.norm(inf, 1)),
+        torch.where(torch.rand(64, 1024, generator=torch.Generator().manual_seed(5)) < 0.01, nan, rn(64, 1024)),
+    ),
     "softmax": (lambda x: (F.softmax(x, -1), F.softmax(x, 0), F.log_softmax(x, 1), torch.logsumexp(x, 1)), rn(5, 9)),
     "masked_rows": (lambda x: F.softmax(x, -1), torch.tensor([[-inf, -inf], [-inf, 0.0]])),
     "norms": (lambda x: (x.norm(), torch.linalg.vector_norm(x, 1, 1), torch.linalg.vector_norm(x, inf, 0)), rn(5, 6)),
