@@ -94,7 +94,7 @@ NORMS = [
         "group_norm",
         OPS,
         lambda d: (d.normal(3, 6, 50), d.normal(6), d.normal(6)),
-        lambda ops, x, w, b: ops.LigerGroupNormFunction.apply(x, w, b, 6, 2, 1e-6),
+        lambda ops, x, w, b: ops.LigerGroupNormFunction.apply(x, w, b, len(w), 2, 1e-6),
         lambda x, w, b: F.group_norm(x, 2, w, b, 1e-6),
         dtypes=("float32",),
         large=lambda d: (d.normal(32, 64, 4096), d.normal(64), d.normal(64)),

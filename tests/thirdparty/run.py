@@ -63,7 +63,7 @@ def section(package: str, results: list[table.Result]) -> str:
     distribution = PACKAGES[package][0]
     version = importlib.metadata.version(distribution)
     outcomes = [r.forward for r in results] + [r.backward for r in results]
-    right, run = sum(o == "right" for o in outcomes), sum(bool(o) for o in outcomes)
+    right, run = sum(o == "right" for o in outcomes), sum(o not in ("", "not supported") for o in outcomes)
     counted = f"{right} of {run} passes are right (a pass: one row, one dtype, forward or backward)."
     text = table.markdown(results)
     return f"## {distribution} {version}\n\ntorch {torch.__version__.split('+')[0]}. {counted}\n\n{text}\n"
