@@ -294,8 +294,8 @@ class Walker:
         self.looped.add(op)
         if op.kind == "for":
             loop = self.affine.loops[op]
-            self.out.roots.append(Form(0, {loop.var: 1}))
             if loop.trips is None or not loop.uniform:
+                self.out.roots.append(Form(0, {loop.var: 1}))
                 for bound in op.operands[:3]:
                     self.need(bound)
             if loop.trips is None or (self.ordered and not loop.uniform):
