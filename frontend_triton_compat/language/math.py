@@ -31,7 +31,7 @@ def float_operand(x: Operand, name: str, allowed: tuple[str, ...] = ("fp32", "fp
         raise fail(
             "operand-type",
             f"{name} of {x.dtype}",
-            why=f"Triton's {name} takes {' or '.join(allowed)} only",
+            why=f"Expected dtype {list(allowed)} but got {x.dtype}",
             do=f"compute in fp32: tl.{name}(x.to(tl.float32))",
         )
     return x

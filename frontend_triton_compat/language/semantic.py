@@ -303,6 +303,8 @@ def cast(x: tensor, t: Any, rounding: str | None = None) -> tensor:
     source = x.dtype
     if source == t:
         return x
+    if isinstance(t, pointer_type) and source in (INT64, UINT64):
+        return bitcast(x, INT64)  # an address that points nowhere: it can be chosen, compared and stored
     if isinstance(source, pointer_type) or isinstance(t, pointer_type):
         raise fail(
             "not-translated",

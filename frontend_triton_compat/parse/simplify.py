@@ -7,6 +7,7 @@ unchanged; loads whose value nobody uses are dropped.
 from __future__ import annotations
 
 from frontend_triton_compat.ir import Block, Kernel, Op, Value, walk
+from frontend_triton_compat.parse.choices import split_choices
 from frontend_triton_compat.parse.lower_bounds import drop_lower_bounds, substitute
 from frontend_triton_compat.parse.totals import split_totals
 
@@ -16,6 +17,7 @@ _EFFECTS = ("store", "atomic", "assert_", "print_")
 def simplify(kernel: Kernel) -> Kernel:
     """Drop invariant and dead carried values, and operations whose results nobody uses."""
     _drop_invariant(kernel.body)
+    split_choices(kernel)
     drop_lower_bounds(kernel)
     split_totals(kernel)
     live = _live(kernel.body)
