@@ -68,6 +68,8 @@ class JITFunction(Reflection):
 
     def __init__(self, fn: Callable[..., Any], **options: Any):
         self.fn = fn
+        if options.pop("non_power_of_two", False):
+            fn.__any_shape__ = True  # type: ignore[attr-defined]
         self.options = options
         self.pre_run_hooks: list[Callable[..., Any]] = []
         self._last_grid: Any = None
@@ -287,6 +289,7 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     Args:
         fn: the function.
         **options: Triton's (``do_not_specialize``, ``noinline``, ``debug``, ...); accepted, without effect on the CPU.
+            ``non_power_of_two=True`` is one of ours: sizes of blocks may be any, which Triton itself would refuse.
     """
     if fn is None:
         return lambda f: jit(f, **options)

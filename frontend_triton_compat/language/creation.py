@@ -14,6 +14,8 @@ from frontend_triton_compat.language.semantic import broadcast_to, cast, constan
 from frontend_triton_compat.language.tensor import tensor
 from frontend_triton_compat.types import INT32, TileType, dtype
 
+ANY_SHAPE = "or allow other sizes, for kernels that need not run on Triton itself: @triton.jit(non_power_of_two=True)"
+
 
 def static_int(x: Any, what: str) -> int:
     """The Python integer behind an argument that must be known from the kernel's text or a constexpr.
@@ -52,19 +54,20 @@ def static_shape(shape: Any, what: str, powers: bool = True) -> tuple[int, ...]:
     if not isinstance(shape, (list, tuple)):
         shape = (shape,)
     sizes = tuple(static_int(s, f"dimension {i} of {what}") for i, s in enumerate(shape))
+    powers = powers and not current().any_shape
     for i, size in enumerate(sizes):
         if size < 1 or (powers and size & (size - 1)):
             raise fail(
                 "block-shape",
                 f"dimension {i} of {what} is {size}",
                 why="every dimension of a Triton block is a power of two",
-                do=f"use {1 << max(size, 1).bit_length()} and mask the elements beyond {max(size, 1)}",
+                do=(f"use {1 << max(size, 1).bit_length()} and mask the elements beyond {max(size, 1)}", ANY_SHAPE),
             )
     return sizes
 
 
 def arange(start: Any, end: Any) -> tensor:
-    """The integers from `start` to `end` (exclusive) as an int32 tile; their number is a power of two."""
+    """The integers from `start` to `end` (exclusive) as an int32 tile; as many as a block may have."""
     current("tl.arange")
     low, high = static_int(start, "the start of arange"), static_int(end, "the end of arange")
     count = high - low
@@ -75,12 +78,12 @@ def arange(start: Any, end: Any) -> tensor:
             why="the end must be greater than the start",
             do="give a block size of at least 1",
         )
-    if count & (count - 1):
+    if count & (count - 1) and not current().any_shape:
         raise fail(
             "block-shape",
             f"arange({low}, {high}) has {count} elements",
             why="the range of an arange is a power of two",
-            do=f"use {1 << count.bit_length()} elements and mask those beyond: tl.arange(0, B) < {count}",
+            do=(f"use {1 << count.bit_length()} elements and mask those beyond: tl.arange(0, B) < {count}", ANY_SHAPE),
         )
     if not (-(2**31) <= low and high <= 2**31):
         raise fail(

@@ -58,7 +58,7 @@ def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int], outside: O
     builder = ir.Builder()
     width, height, depth = (*(int(g) for g in grid), 1, 1, 1)[:3]
     sizes = (width, height, depth)
-    ctx = Context(builder, sizes, where, _no_call, outside or Outside())
+    ctx = Context(builder, sizes, where, _no_call, outside or Outside(), getattr(function, "__any_shape__", False))
     names = list(inspect.signature(function).parameters)
     missing = [n for n in names if n not in args]
     if missing:
