@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bridge.diagnostics import Where
 from frontend_triton_compat.access import Slice, View, Window
@@ -78,6 +80,21 @@ class CpuEmitter(Emitter):
         """A float argument: the only element of its ref."""
         self.scalars[op["name"]] = None
         return Expr(f"{op['name']}_ref[0]")
+
+    def right_of_dot(
+        self, a: Expr, b: Expr, batch: Sequence[Var], contracted: Sequence[Var], element: Any
+    ) -> tuple[Expr, list[Var]]:
+        """XLA can't run a bf16 product of a transposed left and a right operand that is no plain matrix."""
+        b, free = super().right_of_dot(a, b, batch, contracted, element)
+        transposed = len(contracted) == 1 and a.dims[: len(batch) + 1] == (*batch, *contracted)
+        matrix = len(free) == 1 and b.dims in ((*batch, *contracted, *free), (*batch, *free, *contracted))
+        if element.name != "bf16" or matrix or not transposed or len(a.dims) > len(batch) + 2:
+            return b, free
+        order = (*batch, *contracted, *free)
+        merged = Var("axis", math.prod(self.extent(v) for v in free), self.plan.affine.fresh("merged"))
+        dims = (*batch, *contracted, merged)
+        moved = f"jnp.transpose({b.code}, {tuple(b.dims.index(d) for d in order)})" if b.dims != order else b.operand
+        return Expr(f"{moved}.reshape({shape_of(dims, self.extent)})", dims), [merged]
 
     # -- windows
 

@@ -202,6 +202,8 @@ class Tiles(Elementwise):
         element, accumulate = a_value.type.element, op.result.type.element
         wide = "int32" if element.is_int() else ("float64" if element.primitive_bitwidth == 64 else "float32")
         dims = (*batch, *free_a, *free_b)
+        b, free_b = self.right_of_dot(a, b, batch, contracted, element)
+        flat = (*batch, *free_a, *free_b) != dims
         precision = self.dot_precision(op)
         simple = (
             not batch and a.dims == (*free_a, *contracted) and b.dims == (*contracted, *free_b) and len(contracted) == 1
@@ -212,6 +214,8 @@ class Tiles(Elementwise):
             at = lambda e, ds: tuple(e.dims.index(d) for d in ds)
             numbers = f"(({at(a, contracted)}, {at(b, contracted)}), ({at(a, batch)}, {at(b, batch)}))"
             text = f"lax.dot_general({a.code}, {b.code}, {numbers}, preferred_element_type=jnp.{wide}{precision})"
+        if flat:
+            text += f".reshape({shape_of(dims, self.extent)})"
         if accumulate.numpy_name != wide:
             text += f".astype(jnp.{accumulate.numpy_name})"
         return Expr(text, dims)
@@ -228,6 +232,12 @@ class Tiles(Elementwise):
             Expr(b.code, tuple(d and table_b.get(d, d) for d in b.dims), None, b.fills),
             inner,
         )
+
+    def right_of_dot(
+        self, a: Expr, b: Expr, batch: Sequence[Var], contracted: Sequence[Var], element: Any
+    ) -> tuple[Expr, list[Var]]:
+        """A contraction's right operand as the target wants it, and what its dimensions count that stay."""
+        return b, [d for d in b.vars if d not in contracted and d not in batch]
 
     def dot_precision(self, op: Op) -> str:
         """An extra argument for the contraction's precision."""

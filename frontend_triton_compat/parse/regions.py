@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from bridge.diagnostics import Where
+from bridge.diagnostics import Diagnostic, Where
 from frontend_triton_compat.ir import Block, Value
 from frontend_triton_compat.language import control, operators
 from frontend_triton_compat.language import math as tl_math
@@ -27,8 +27,20 @@ from frontend_triton_compat.types import TileType
 Carried = dict[str, tuple[list[tensor], Tree]]
 
 
+class Retyped(Exception):
+    """A carried name has another type at the end of a loop's body; `problem` is what the user is told."""
+
+    def __init__(self, name: str, problem: Diagnostic):
+        self.name, self.problem = name, problem
+        super().__init__(name)
+
+
 class Regions(Branches):
     """Builds operations with regions."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.from_loops: set[str] = set()  # names that only a loop's body has bound so far
 
     # -- carried values ----------------------------------------------------------------------------------------------
 
@@ -66,13 +78,14 @@ class Regions(Branches):
             if not tree.same(now_tree) or before != after:
                 if name == RETURNED:
                     raise self.return_type(before, after, at)
-                raise self.fail(
+                problem = self.fail(
                     "loop-carried-type",
                     f"`{name}` is {before} before the loop and {after} after its body",
                     self.assigned.get(name, at),
                     why="a loop hands its variables from one turn to the next, so each keeps one type",
                     do=f"cast in the loop: {name} = (...).to(...), or start with {after}; " + ONE_TYPE,
                 )
+                raise Retyped(name, problem)
             out += [t.handle for t in now]
         return tuple(out)
 
@@ -130,16 +143,38 @@ class Regions(Branches):
                 do="use a step of at least 1",
             )
         loop = self.enter("loop")
-        known = [x.const for x in (low, high, step)]
-        if None not in known and (known[1] - known[0]) * known[2] > 0:  # type: ignore[operator]
-            self._bind_first(s, s.target.id, low)
-        before = dict(self.env)
-        found = self._counted(s, s.target.id, (low, high, step), bounds.hints, where)
-        if found is not None:
-            self.env = before
-            self._left_early(s, s.target.id, (low, high, step), found, loop)
+        weak = self.from_loops & stored_names(s.body)
+        while not self._tried(s, s.target.id, (low, high, step), bounds.hints, where, loop, weak):
+            pass
         self.go_on(s.orelse, where)
         self.close(loop)
+
+    def _tried(
+        self, s: ast.For, target: str, bounds: tuple[tensor, tensor, tensor], hints: Any, where: Where, loop: Scope,
+        weak: set[str],
+    ) -> bool:  # fmt: skip
+        """Translate a loop; False after a name was forgotten that an earlier loop left and this one uses anew."""
+        depth, known = len(self.scopes), [x.const for x in bounds]
+        if None not in known and (known[1] - known[0]) * known[2] > 0:  # type: ignore[operator]
+            new = self._bind_first(s, target, bounds[0])
+        else:
+            new = set()
+        before = dict(self.env)
+        try:
+            found = self._counted(s, target, bounds, hints, where)
+            if found is not None:
+                self.env = before
+                self._left_early(s, target, bounds, found, loop)
+        except Retyped as again:
+            if again.name not in weak:
+                raise again.problem from None
+            weak.discard(again.name)
+            del self.scopes[depth:]
+            self.env = before
+            self.env.pop(again.name)
+            return False
+        self.from_loops |= new
+        return True
 
     def _counted(
         self, s: ast.For, target: str, bounds: tuple[tensor, tensor, tensor], hints: dict[str, Any], where: Where
@@ -181,11 +216,11 @@ class Regions(Branches):
         self.env[target] = self._last_index(before.get(target), (first, last, bounds[2]), target in stored, where)
         return None
 
-    def _bind_first(self, s: ast.For, target: str, low: tensor) -> None:
+    def _bind_first(self, s: ast.For, target: str, low: tensor) -> set[str]:
         """Before a loop that has a first turn: some value for the names that it binds and that are read behind it."""
         new = {n for n in stored_names(s.body) | {target} if n not in self.env and self.read_outside(n, s)}
         if not new:
-            return
+            return new
         index = tensor(Value(low.handle.type, target))
 
         def turn() -> None:
@@ -197,6 +232,7 @@ class Regions(Branches):
             tiles, tree = flatten(end[name]) if not isinstance(end[name], Undefined) else ([], Tree("static"))
             if tiles:
                 self.env[name] = tree.build(iter([anything(t) for t in tiles]))
+        return new
 
     def _last_index(self, old: Any, bounds: tuple[tensor, tensor, tensor], changed: bool, where: Where) -> Any:
         """What the index is behind the loop: its last value, or what it was if there was no turn."""
@@ -331,7 +367,10 @@ class Regions(Branches):
             self.close(scope)
             body.yields = self._yields(carried, self.where(s))
 
-        self._body(body, whole_turn, s)
+        try:
+            self._body(body, whole_turn, s)
+        except Retyped as retyped:
+            raise retyped.problem from None
         results = self.emit("while", inits, [x.handle.type for x in inits], where, [condition, body])
         self._after_loop(before, carried, results, names, where.line)
 

@@ -7,6 +7,7 @@ import torch
 
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
+from bridge.diagnostics import Diagnostic
 
 
 @triton.jit
@@ -93,3 +94,61 @@ def test_a_load_under_a_condition_on_a_loop_counters_remainder():
             want[p] += x[start : start + step] * (last - shift)
             shift = shift + last - before
     torch.testing.assert_close(o, want)
+
+
+@triton.jit
+def outer_sums(k, v, g, o, T: tl.constexpr, K: tl.constexpr, V: tl.constexpr):
+    """One state a program, from keys that all programs share."""
+    p = tl.program_id(0)
+    t, i, j = tl.arange(0, T), tl.arange(0, K), tl.arange(0, V)
+    state = tl.zeros([K, V], dtype=tl.float32)
+    for c in range(2):
+        key = tl.load(k + c * T * K + i[:, None] + t[None, :] * K)
+        value = tl.load(v + ((c * T + t[:, None]) * 2 + p) * V + j[None, :])
+        gate = tl.load(g + (c * T + t) * 2 + p)
+        state += tl.dot(key, (value * gate[:, None]).to(tl.bfloat16))
+    tl.store(o + p * K * V + i[:, None] * V + j[None, :], state)
+
+
+def test_bf16_products_of_shared_keys_with_every_programs_values():
+    T, K, V = 32, 16, 16
+    k, v, g = torch.randn(2 * T, K).bfloat16(), torch.randn(2 * T, 2, V).bfloat16(), torch.rand(2 * T, 2)
+    o = torch.zeros(2, K, V)
+    outer_sums[(2,)](k, v, g, o, T, K, V)
+    gated = (v.float() * g[..., None]).bfloat16()
+    torch.testing.assert_close(o, torch.einsum("tk,tpv->pkv", k.float(), gated.float()), rtol=1e-4, atol=1e-4)
+
+
+@triton.jit
+def name_with_two_uses(x, o, N: tl.constexpr, TURNS: tl.constexpr):
+    i = tl.arange(0, N)
+    total = tl.zeros([N], tl.float32)
+    for turn in range(TURNS):
+        row = tl.load(x + i[:, None] * N + i[None, :])
+        total += tl.sum(row, 0) * turn
+    for turn in range(TURNS):
+        row = tl.sum(tl.where(i[:, None] == turn, tl.load(x + i[:, None] * N + i[None, :]), 0.0), 0)
+        row = row + turn
+        total += row
+    tl.store(o + i, total)
+    tl.store(o + N + i, row)
+
+
+def test_a_name_that_one_loop_leaves_is_another_thing_in_the_next():
+    x, o = torch.randn(8, 8), torch.zeros(16)
+    name_with_two_uses[(1,)](x, o, 8, 3)
+    torch.testing.assert_close(o[:8], x.sum(0) * 3 + x[:3].sum(0) + 3)
+    torch.testing.assert_close(o[8:], x[2] + 2)
+
+
+@triton.jit
+def name_of_another_type(o, N: tl.constexpr):
+    total = 0
+    for _ in range(4):
+        total = 1.0
+    tl.store(o + tl.arange(0, N), total)
+
+
+def test_a_name_from_before_the_loop_keeps_its_type():
+    with pytest.raises(Diagnostic, match="loop-carried-type"):
+        name_of_another_type[(1,)](torch.zeros(8), 8)
