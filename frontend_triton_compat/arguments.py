@@ -47,6 +47,7 @@ class Call:
         ints: integer parameter -> number.
         key: what the specialisation depends on, arrays' memory aside.
         meta: parameter name -> argument, for a grid that is a function.
+        debug: whether run-time assertions are checked.
     """
 
     signature: Signature
@@ -56,6 +57,7 @@ class Call:
     key: list[Any] = field(default_factory=list)
     meta: dict[str, Any] = field(default_factory=dict)
     placeless: bool = False
+    debug: bool = False
 
     @functools.cached_property
     def params(self) -> list[Param]:

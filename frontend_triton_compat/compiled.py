@@ -79,8 +79,8 @@ class Compiled:
         outputs = [share_with_torch(r) for r in way.program(operands)]
         for number, cell in numbers:
             number.give(cell)
-        if self.module.waits:
-            self._check_waits(int(outputs[-1]))
+        if self.module.checks:
+            self._refuse_failed(int(outputs[-1]))
         for put, output in zip(way.puts, outputs):
             t = arrays[put.param]
             if t.requires_grad:
@@ -93,18 +93,30 @@ class Compiled:
                 t = t.as_strided(sizes, strides, t.storage_offset() + start)
             t.copy_(output)
 
-    def _check_waits(self, given_up: int) -> None:
-        """Refuse the results of a launch in which a program waited for what did not come."""
-        if given_up:
+    def _refuse_failed(self, failed: int) -> None:
+        """Refuse the results of a launch in which an assertion did not hold, or a program waited in vain."""
+        if not failed:
+            return
+        check = self.module.checks[failed - 1]
+        if check.message is not None:
             raise error(
-                "waits-forever",
-                "a program waits in this loop for something that no program before it did",
-                where=self.module.waits[given_up - 1],
-                why="on the CPU, programs that see each other's writes run one after the other: a lock has to be free "
-                "when the next program begins, and a flag set by an earlier one. Nothing was written",
-                do="release the lock at the end of the program, wait only for programs with lower numbers, or check "
-                "that the lock and the flags are zero at the launch",
+                "device-assert",
+                check.message or "an assertion of the kernel does not hold",
+                where=check.where,
+                why="debug is on, so assertions are checked; in at least one program this one is false. Nothing was "
+                "written",
+                do="launch the kernel with arguments that satisfy it; without debug=True and TRITON_DEBUG=1 assertions "
+                "are left out, as in Triton",
             )
+        raise error(
+            "waits-forever",
+            "a program waits in this loop for something that no program before it did",
+            where=check.where,
+            why="on the CPU, programs that see each other's writes run one after the other: a lock has to be free "
+            "when the next program begins, and a flag set by an earlier one. Nothing was written",
+            do="release the lock at the end of the program, wait only for programs with lower numbers, or check "
+            "that the lock and the flags are zero at the launch",
+        )
 
     def _way(self, call: Call) -> _Way:
         engine = Engine.current()
@@ -162,7 +174,7 @@ class Compiled:
             size = int(np.prod(operand.shape, dtype=np.int64))
             operands.append(flat[operand.start : operand.start + size].reshape(operand.shape))
         out, news = {}, self.entry(*operands)
-        if self.module.waits:
+        if self.module.checks:
             out[""] = news[-1]
         for result, new in zip(self.module.results, news):
             old = arrays[result.param]
@@ -176,8 +188,8 @@ class Compiled:
         with compat.x64():
             scalars = {n: np.asarray(call.scalars[n], kind) for n, kind in self._scalar_types.items()}
             new = self.on_jax(call.arrays, scalars)
-        if self.module.waits:
-            self._check_waits(int(new[""][0]))
+        if self.module.checks:
+            self._refuse_failed(int(new[""][0]))
         ordered = tuple(new[name] for name in call.arrays if name in new)
         return ordered[0] if len(ordered) == 1 else ordered
 

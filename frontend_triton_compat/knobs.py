@@ -22,7 +22,11 @@ _CALLED = _CHAINS | {"jit_cache_hook", "jit_post_compile_hook"}
 #: Hooks of stages that are not here.
 _NEVER_CALLED = frozenset("add_stages_inspection_hook listener async_compile".split())
 #: Settings that mean something here and that the environment gives.
-_VARIABLES = {"autotuning.cache": "TRITON_CACHE_AUTOTUNING", "autotuning.print": "TRITON_PRINT_AUTOTUNING"}
+_VARIABLES = {
+    "autotuning.cache": "TRITON_CACHE_AUTOTUNING",
+    "autotuning.print": "TRITON_PRINT_AUTOTUNING",
+    "runtime.debug": "TRITON_DEBUG",
+}
 
 
 class Knobs:
@@ -114,7 +118,7 @@ autotuning = Knobs("autotuning", cache=None, print=None)
 runtime = Knobs(
     "runtime",
     interpret=False,
-    debug=False,
+    debug=None,
     sanitize_overflow=True,
     override_arch=None,
     launch_enter_hook=None,

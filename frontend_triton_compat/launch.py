@@ -7,6 +7,8 @@ what runs; every check comes before the first write.
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -164,6 +166,9 @@ class JITFunction(Reflection):
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         call = self._signature.call(args, kwargs)
+        if self.options.get("debug") or kwargs.get("debug") or debugging():
+            call.debug = True
+            call.key.append("debug")
         sizes = grid_of(grid, call.meta, self.where)
         if 0 in sizes:
             return launch_nothing(self, call, sizes, kwargs)
@@ -288,7 +293,8 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     Args:
         fn: the function.
-        **options: Triton's (``do_not_specialize``, ``noinline``, ``debug``, ...); accepted, without effect on the CPU.
+        **options: Triton's (``do_not_specialize``, ``noinline``, ...); accepted, without effect on the CPU.
+            ``debug=True`` checks the kernel's run-time assertions.
             ``non_power_of_two=True`` is one of ours: sizes of blocks may be any, which Triton itself would refuse.
     """
     if fn is None:
@@ -304,6 +310,14 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
             do="decorate a function: @triton.jit above its def",
         )
     return JITFunction(fn, **options)
+
+
+def debugging() -> bool:
+    """Whether ``triton.knobs.runtime.debug`` or the environment asks for run-time assertions."""
+    knobs = sys.modules.get("frontend_triton_compat.knobs")
+    if knobs is not None:
+        return bool(knobs.runtime.debug)
+    return os.environ.get("TRITON_DEBUG", "0").lower() in ("1", "true", "on", "yes")
 
 
 def launch(kernel: JITFunction, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -241,7 +241,7 @@ class Specialisations:
             params = run_time(call.params, runtime)
             try:
                 plan, _ = plan_for(
-                    lambda: parse(self.fn, params, grid, self.outside),  # noqa: B023
+                    lambda: parse(self.fn, params, grid, self.outside, call.debug),  # noqa: B023
                     memories,
                     aliases,
                     cpu.emit,
@@ -266,7 +266,11 @@ class Specialisations:
         params = run_time(call.params, self.runtime)
         try:
             plan, module = plan_for(
-                lambda: parse(self.fn, params, grid, self.outside), memories, aliases, cpu.emit, chunked=True
+                lambda: parse(self.fn, params, grid, self.outside, call.debug),
+                memories,
+                aliases,
+                cpu.emit,
+                chunked=True,
             )
         except Diagnostic:
             raise

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.diagnostics import Where
 from frontend_triton_compat.access import Slice, View, Window
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit import atomics
 from frontend_triton_compat.emit.expr import Expr, align, shape_of, tight, tuple_of, union
-from frontend_triton_compat.emit.module import Module, Operand, Result
-from frontend_triton_compat.emit.program import Emitter
+from frontend_triton_compat.emit.module import Check, Module, Operand, Result
+from frontend_triton_compat.emit.program import Emitter, KeepWhole
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.language.rows_cast import E4B15
@@ -44,7 +43,7 @@ class CpuEmitter(Emitter):
             if access.op.kind != "load":
                 self.first_store[access.param] = min(access.order, self.first_store.get(access.param, access.order))
         self.scalars: dict[str, None] = {}
-        self.waits: list[Where] = []  # loops that may be given up
+        self.checks: list[Check] = []  # loops that may be given up, assertions
         self.covered: set[str] = set()  # parameters that some store writes whole
 
     # -- refs
@@ -68,9 +67,25 @@ class CpuEmitter(Emitter):
 
     def waited(self, op: Op, still: str) -> None:
         """Remember the first loop that was given up: the launch says so, and writes nothing."""
-        self.waits.append(op.where)
-        flag = "given_up_out[0]"
-        self.put(f"{flag} = jnp.where({still} & ({flag} == 0), {len(self.waits)}, {flag})", op)
+        self._check(op, Check(op.where), still)
+
+    def assertion(self, op: Op) -> None:
+        """Remember the first assertion that does not hold: the launch says so, and writes nothing."""
+        holds = self.value(op.operands[0])
+        for var in (*holds.vars, *holds.fills):
+            if var.extent is not None:
+                raise KeepWhole(var)
+        gets_here = self.mask(self.plan.walker.conditions[op])
+        fails = Expr(f"~{holds.operand}" if holds.literal is None else str(not holds.literal), holds.dims)
+        if gets_here is not None and gets_here.code != "True":
+            dims = union([fails, gets_here])
+            fails = Expr(f"{tight(align(fails, dims))} & {tight(align(gets_here, dims))}", dims)
+        self._check(op, Check(op.where, op["message"]), f"jnp.any({fails.code})")
+
+    def _check(self, op: Op, check: Check, fails: str) -> None:
+        self.checks.append(check)
+        flag = "failed_out[0]"
+        self.put(f"{flag} = jnp.where({fails} & ({flag} == 0), {len(self.checks)}, {flag})", op)
 
     def atomic(self, op: Op) -> None:
         """An atomic operation: see `atomics`."""
@@ -409,9 +424,9 @@ class CpuEmitter(Emitter):
         name = plan.kernel.name
         ins = [f"{p}_ref" for p in (*arrays, *scalars)]
         outs = [f"{p}_out" for p in plan.written]
-        if self.waits:
-            outs.append("given_up_out")
-            self.lines.insert(0, "    given_up_out[0] = 0")
+        if self.checks:
+            outs.append("failed_out")
+            self.lines.insert(0, "    failed_out[0] = 0")
         unread = {f"{p}_ref": f"_{p}_ref" for p in arrays if not any(f"{p}_ref" in line for line in self.lines)}
         header = [
             f'"""`{name}` for the CPU: one kernel without a grid, written from {self.origin()}."""',
@@ -445,7 +460,7 @@ class CpuEmitter(Emitter):
         shapes = [
             f"jax.ShapeDtypeStruct({_shape(list(plan.views[p].widths))}, jnp.{self._element(p)})" for p in plan.written
         ]
-        if self.waits:
+        if self.checks:
             shapes.append("jax.ShapeDtypeStruct((1,), jnp.int32)")
         alias = {arrays.index(p): plan.written.index(p) for p in aliased}
         call = [
@@ -471,10 +486,10 @@ class CpuEmitter(Emitter):
                 n = view.size - sum(view.pad)
                 finals.append(f"{whole}.reshape(-1)[{view.pad[0]}:{view.pad[0] + n}]")
                 results.append(Result(p, (n,), view.origin + view.pad[0], (1,), ((0, n),)))
-        if self.waits:
+        if self.checks:
             finals.append(f"results[{len(plan.written)}]")
         text.append(f"    return {tuple_of(finals)}")
-        return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results), tuple(self.waits))
+        return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results), tuple(self.checks))
 
     def _raw(self, param: str) -> bool:
         """Whether the elements go over as bytes: neither torch nor jax has Triton's format."""

@@ -48,6 +48,19 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Check:
+    """Something that is looked at while the kernel runs.
+
+    Attributes:
+        where: the user's line.
+        message: what an assertion says; None for a loop that may wait for ever.
+    """
+
+    where: Where
+    message: str | None = None
+
+
+@dataclass(frozen=True)
 class Module:
     """Emitted source and its interface.
 
@@ -56,11 +69,11 @@ class Module:
         entry: name of the function to call with the operands; it returns a tuple of the results.
         operands: what it takes, in order.
         results: what it returns, in order.
-        waits: loops that may be given up; the entry then returns one number more: 0, or which of them was, from 1.
+        checks: what may go wrong while it runs; the entry then returns one number more: 0, or which did, from 1.
     """
 
     source: str
     entry: str
     operands: tuple[Operand, ...]
     results: tuple[Result, ...]
-    waits: tuple[Where, ...] = ()
+    checks: tuple[Check, ...] = ()

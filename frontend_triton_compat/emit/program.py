@@ -40,7 +40,10 @@ class Emitter(Control):
             for operand in op.operands:
                 self.put(f"jax.debug.print({op.attrs.get('prefix', '')!r} + ' {{}}', {self.value(operand).code})", op)
             return
-        if op.kind == "assert_" or not any(r in plan.demand.live for r in op.results):
+        if op.kind == "assert_":
+            self.assertion(op)
+            return
+        if not any(r in plan.demand.live for r in op.results):
             return
         if all(r in plan.demand.indexed for r in op.results) or op.kind in ("const", *TRANSPARENT):
             return
@@ -63,6 +66,10 @@ class Emitter(Control):
                 self.env[result] = expr  # nothing but another name
             elif expr is not None:
                 self.env[result] = self.assign(result.name or op.attrs.get("fn", op.kind), expr, op)
+
+    def assertion(self, op: Op) -> None:
+        """A condition that has to hold in every program."""
+        raise self.refuse(op)
 
     def pointer_sum(self, op: Op) -> Expr:
         """A pointer's offset that is data: kept in 64 bits."""

@@ -27,6 +27,7 @@ class Context:
         call: calls one of the user's functions (a jit function, a plain one) with handles as arguments.
         names: names from outside, with their values, are noted here (a `parse.outside.Outside`).
         any_shape: whether sizes of blocks may be other than powers of two.
+        assertions: whether run-time assertions are kept.
         calls: names of the helpers being inlined, outermost first.
         outside: Python containers that were there before the kernel, by identity, and what they are called.
     """
@@ -37,6 +38,7 @@ class Context:
     call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
     names: Any
     any_shape: bool = False
+    assertions: bool = False
     calls: list[str] = field(default_factory=list)
     outside: dict[int, tuple[str, Any]] = field(default_factory=dict)
 

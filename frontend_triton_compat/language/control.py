@@ -14,7 +14,7 @@ from typing import Any
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import current, fail
 from frontend_triton_compat.language.creation import static_int
-from frontend_triton_compat.language.operators import truth
+from frontend_triton_compat.language.operators import logical_not, logical_or, truth
 from frontend_triton_compat.language.semantic import emit, to_tensor
 from frontend_triton_compat.language.tensor import tensor
 
@@ -134,9 +134,17 @@ def device_print(prefix: Any, *args: Any, hex: Any = False) -> None:
 
 
 def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
-    """Check a condition when the kernel runs, on targets and in modes that can."""
-    current("tl.device_assert")
+    """Check a condition when the kernel runs with debug on (``debug=True``, ``TRITON_DEBUG=1``), else nothing.
+
+    Args:
+        cond: what has to hold, for every element.
+        msg: what the diagnostic says.
+        mask: the elements that are looked at; None for all.
+    """
+    ctx = current("tl.device_assert")
     value = truth(cond)
-    if value.const is True:
+    if mask is not None and unwrap(mask) is not None:
+        value = logical_or(value, logical_not(mask))
+    if value.const is True or not ctx.assertions:
         return
     emit("assert_", [value], [], message=str(unwrap(msg)))

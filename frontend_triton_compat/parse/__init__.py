@@ -30,7 +30,9 @@ from frontend_triton_compat.types import FP32, TileType, pointer_type
 __all__ = ["parse"]
 
 
-def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int], outside: Outside | None = None) -> ir.Kernel:
+def parse(
+    fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int], outside: Outside | None = None, assertions: bool = False
+) -> ir.Kernel:
     """Translate a kernel for one specialisation.
 
     Args:
@@ -38,6 +40,7 @@ def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int], outside: O
         args: every parameter by name, as the launcher specialised it.
         grid: number of programs on one to three axes.
         outside: where what the kernel takes from outside is noted.
+        assertions: whether run-time assertions are kept: with debug on, as in Triton.
 
     Returns:
         The kernel's IR.
@@ -58,7 +61,8 @@ def parse(fn: Any, args: Mapping[str, ir.Param], grid: Sequence[int], outside: O
     builder = ir.Builder()
     width, height, depth = (*(int(g) for g in grid), 1, 1, 1)[:3]
     sizes = (width, height, depth)
-    ctx = Context(builder, sizes, where, _no_call, outside or Outside(), getattr(function, "__any_shape__", False))
+    any_shape = getattr(function, "__any_shape__", False)
+    ctx = Context(builder, sizes, where, _no_call, outside or Outside(), any_shape, assertions)
     names = list(inspect.signature(function).parameters)
     missing = [n for n in names if n not in args]
     if missing:
