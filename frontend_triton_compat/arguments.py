@@ -161,7 +161,10 @@ class Signature:
             elif name in self.typed:
                 self._argument(name, index, value, call)
             elif (
-                (kind is torch.Tensor or kind is torch.nn.Parameter) and value.is_cpu and value.layout is torch.strided
+                (kind is torch.Tensor or kind is torch.nn.Parameter)
+                and value.is_cpu
+                and value.layout is torch.strided
+                and not value.is_neg()
             ):
                 arrays[name] = value
                 key.append(value.dtype)
@@ -317,6 +320,14 @@ class Signature:
             found = _TORCH_NAMES[t.dtype] = self._element(name, str(t.dtype).removeprefix("torch."))
         if placeless and t.device.type == "meta":
             return found
+        if t.layout is torch.strided and t.is_neg():
+            raise error(
+                "lazy-conj-or-neg",
+                f"argument {name!r} is a lazy negation",
+                where=self.where,
+                why="its memory holds the values with the other sign, and a kernel reads and writes memory",
+                do=f"materialise it once: {name}.resolve_neg()",
+            )
         if t.device.type == "cpu" and t.layout is torch.strided and not compat.has_memory(t):
             raise error(
                 "launch-device",

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import linecache
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,15 +59,24 @@ class Compiled:
 
     def run(self, call: Call) -> None:
         """Run and write the results into the caller's tensors."""
+        self.run_with(call.arrays, call.scalars)
+
+    def run_with(self, arrays: Mapping[str, Any], scalars: Mapping[str, float]) -> None:
+        """As `run`.
+
+        Args:
+            arrays: parameter -> tensor, and it may be more than these.
+            scalars: parameter -> number, and it may be more than these.
+        """
         way = self._ways.get(torch.get_num_threads() == 1)
         if way is None:
             with self._lock:
-                way = self._ways.get(torch.get_num_threads() == 1) or self._way(call)
+                way = self._ways.get(torch.get_num_threads() == 1) or self._way(arrays)
         collect_results()
-        arrays, operands, numbers = call.arrays, [], []
+        operands, numbers = [], []
         for name, start, plain, cache, window in way.takes:
             if window is None:
-                cell = cache.take(call.scalars[name])
+                cell = cache.take(scalars[name])
                 numbers.append((cache, cell))
                 operands.append(cell[0])
                 continue
@@ -118,7 +127,7 @@ class Compiled:
             "that the lock and the flags are zero at the launch",
         )
 
-    def _way(self, call: Call) -> _Way:
+    def _way(self, arrays: Mapping[str, Any]) -> _Way:
         engine = Engine.current()
         avals = []
         for operand in self.module.operands:
@@ -142,17 +151,17 @@ class Compiled:
                 number = Number(engine, self._scalar_types[operand.param])
                 takes.append((operand.param, 0, False, number, None))
                 continue
-            t = call.arrays[operand.param]
+            t = arrays[operand.param]
             plain = t.shape == operand.shape and not operand.start and t.is_contiguous()
             window = Window(engine, t.dtype, operand.shape)
             takes.append((operand.param, operand.start * t.element_size(), plain, window.cache, window))
-        way = self._ways[engine.serial] = _Way(program, takes, self._results(call))
+        way = self._ways[engine.serial] = _Way(program, takes, self._results(arrays))
         return way
 
-    def _results(self, call: Call) -> list[_Put]:
+    def _results(self, arrays: Mapping[str, Any]) -> list[_Put]:
         puts: list[_Put] = []
         for result in self.module.results:
-            t = call.arrays[result.param]
+            t = arrays[result.param]
             whole = all(b == (0, n) for b, n in zip(result.box, result.shape))
             if whole and t.shape == result.shape and t.is_contiguous() and not result.start:
                 puts.append(_Put(result.param))

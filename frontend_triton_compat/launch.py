@@ -20,6 +20,7 @@ from bridge.diagnostics import Diagnostic, Where, error, shortened
 from frontend_triton_compat import hooks
 from frontend_triton_compat.arguments import Call, Signature, grid_of, launch_line
 from frontend_triton_compat.compiled import Compiled
+from frontend_triton_compat.express import Bound, Express
 from frontend_triton_compat.handle import CompiledKernel
 from frontend_triton_compat.language.context import active, current
 from frontend_triton_compat.parse.executed import remember
@@ -160,7 +161,31 @@ class JITFunction(Reflection):
 
     # -- the launch
 
-    def _launch(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
+    def _express(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch by a route that is known; otherwise, or where somebody looks on, the long way."""
+        watched = hooks.active or observers or self.pre_run_hooks or compat.forked
+        if watched or "debug" in kwargs or self.options.get("debug") or debugging():
+            return self._launch(grid, args, kwargs)
+        forms = self._specialised
+        express = forms.express
+        if express is None or express.runtime is not forms.runtime:
+            express = forms.express = Express(self._signature, forms.runtime)
+        route, bound = express.find(grid, args, kwargs)
+        if route is None or bound is None or forms.outside.changed():
+            return self._launch(grid, args, kwargs, express, bound)
+        self._last_grid = grid
+        self._run(route.compiled.run_with, bound[1], bound[1])  # type: ignore[union-attr]
+        return route.handle
+
+    def _launch(
+        self,
+        grid: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        express: Express | None = None,
+        bound: Bound | None = None,
+    ) -> Any:
+        """Launch after every check; a launch that `express` could bind has a route there afterwards."""
         if compat.forked:
             refuse_forked(self.where)
         for hook in self.pre_run_hooks:
@@ -169,7 +194,8 @@ class JITFunction(Reflection):
         if self.options.get("debug") or kwargs.get("debug") or debugging():
             call.debug = True
             call.key.append("debug")
-        sizes = grid_of(grid, call.meta, self.where)
+        # A function was called for the grid already where the launch was bound.
+        sizes = grid_of(grid if bound is None else bound[0][0], call.meta, self.where)
         if 0 in sizes:
             return launch_nothing(self, call, sizes, kwargs)
         for observe in observers:
@@ -181,14 +207,18 @@ class JITFunction(Reflection):
         if hooks.active:
             return self._hooked(call, sizes, options_of(self, kwargs), on_jax)
         if on_jax:
-            return self._run(call, self._specialised.find(call, sizes).run_jax)
-        compiled = self._specialised.route(call, sizes)
-        self._run(call, compiled.run)
-        return handle_of(self, compiled, call, options_of(self, kwargs) if kwargs else {})
+            return self._run(self._specialised.find(call, sizes).run_jax, call)
+        forms = self._specialised
+        compiled = forms.route(call, sizes)
+        self._run(compiled.run, call)
+        handle = handle_of(self, compiled, call, options_of(self, kwargs) if kwargs else {})
+        if express is not None and bound is not None and express is forms.express and express.runtime is forms.runtime:
+            express.keep(bound, compiled, handle)
+        return handle
 
-    def _run(self, call: Call, run: Callable[[Call], Any]) -> Any:
+    def _run(self, run: Callable[..., Any], *args: Any) -> Any:
         try:
-            return run(call)
+            return run(*args)
         except Diagnostic:
             raise
         except SURPRISES as surprise:
@@ -211,7 +241,7 @@ class JITFunction(Reflection):
             forms[key] = handle
         compiled = found[0] if found else self._specialised.find(call, sizes)
         run = compiled.run_jax if on_jax else compiled.run
-        result = hooks.around_launch(self, handle, sizes, call, lambda: self._run(call, run))
+        result = hooks.around_launch(self, handle, sizes, call, lambda: self._run(run, call))
         return result if on_jax else handle
 
     def _on_jax(self, call: Call) -> bool:
@@ -322,7 +352,7 @@ def debugging() -> bool:
 
 def launch(kernel: JITFunction, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Launch a kernel; the one door that torch.compile sees, and does not look behind."""
-    return kernel._launch(grid, *args, **kwargs)
+    return kernel._express(grid, args, kwargs)
 
 
 compat.keep_out_of_graphs(globals(), "a Triton kernel is launched outside of the compiled graph")

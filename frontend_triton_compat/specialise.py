@@ -19,6 +19,7 @@ from frontend_triton_compat.arguments import Aliases, Call, aliases_of, launch_l
 from frontend_triton_compat.compiled import Compiled
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.emit.program import KeepWhole
+from frontend_triton_compat.express import Express
 from frontend_triton_compat.ir import Kernel, Param
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.parse.outside import Outside
@@ -136,6 +137,8 @@ class Specialisations:
         self._lock = threading.RLock()
         self._last: dict[Any, dict[str, int]] = {}
         self._routes: dict[Any, Compiled] = {}
+        #: the way around all this for launches that were seen before
+        self.express: Express | None = None
 
     def route(self, call: Call, grid: tuple[int, int, int]) -> Compiled:
         """As `find`, for a launch on tensors; one look-up when tensors were laid out like this before."""
