@@ -2,7 +2,8 @@
 
 Input: a bound `Call` and a grid. Output: a `Compiled`. Law: launches with one key run one code; a key holds dtypes,
 shapes, strides, the grid, constexprs and those integers that the schedule depends on. An integer that turns out to be
-data alone (a seed, a step counter) becomes a run-time argument when it changes for the first time.
+data alone (a seed, a step counter) becomes a run-time argument when it changes for the first time; one that only bounds
+masks does so, for launches otherwise alike, when it had `PATIENCE` values.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ from frontend_triton_compat.parse import parse
 from frontend_triton_compat.parse.outside import Outside
 from frontend_triton_compat.schedule import Schedule, schedule, too_small
 from frontend_triton_compat.types import INT1
+
+#: So many values of an integer get forms of their own, cropped to them, before one form that masks is tried for all.
+PATIENCE = 4
+#: So many entries of what is remembered about launches are kept; the oldest go first.
+LIMIT = 1024
 
 #: What a defect of the translation may look like from outside.
 SURPRISES = (
@@ -136,6 +142,9 @@ class Specialisations:
         self.structural: frozenset[str] = frozenset()
         self._lock = threading.RLock()
         self._last: dict[Any, dict[str, int]] = {}
+        #: per key without integers: the values an integer had, and those that only bound masks
+        self._values: dict[Any, set[int]] = {}
+        self._bounds: dict[Any, frozenset[str]] = {}
         self._routes: dict[Any, Compiled] = {}
         #: the way around all this for launches that were seen before
         self.express: Express | None = None
@@ -161,9 +170,10 @@ class Specialisations:
         if found is None:
             found = self.find(call, grid)
             if runtime == self.runtime:
+                _drop_oldest(self._routes)
                 self._routes[key] = found
         else:
-            self._pass_on(call, runtime)
+            self._pass_on(call)
         return found
 
     def find(self, call: Call, grid: tuple[int, int, int]) -> Compiled:
@@ -184,24 +194,29 @@ class Specialisations:
             tuple(tensor_in_key(a, memories[n]) for n, a in call.arrays.items()),
             aliases.key(),
         )
-        runtime = self.runtime
+        runtime = self._runtime(base)
         found = self.cache.get((base, runtime, self._static(call, runtime)))
         if found is None:
             with self._lock:
                 self._learn(base, call, grid, memories, aliases)
-                runtime = self.runtime
+                runtime = self._runtime(base)
                 key = (base, runtime, self._static(call, runtime))
                 found = self.cache.get(key)
                 if found is None:
-                    found = self.cache[key] = self._translate(call, grid, memories, aliases, exact)
-        self._pass_on(call, runtime)
+                    found = self._translate(call, grid, memories, aliases, exact, runtime)
+                    _drop_oldest(self.cache)
+                    self.cache[key] = found
+        self._pass_on(call)
         return None if isinstance(found, str) else found
 
-    def _pass_on(self, call: Call, runtime: frozenset[str]) -> None:
-        """Integers that are data alone go along as run-time scalars."""
-        for name in runtime:
-            if name in call.ints:
-                call.scalars[name] = call.ints[name]
+    def _runtime(self, base: Any) -> frozenset[str]:
+        """The integers that are run-time scalars in the form for `base`."""
+        bounds = self._bounds.get(base)
+        return self.runtime if bounds is None else self.runtime | bounds
+
+    def _pass_on(self, call: Call) -> None:
+        """Integers go along as run-time scalars; a form takes those that it needs."""
+        call.scalars.update(call.ints)
 
     def _static(self, call: Call, runtime: frozenset[str]) -> tuple[int, ...]:
         return tuple(v for n, v in call.ints.items() if n not in runtime)
@@ -218,17 +233,68 @@ class Specialisations:
     ) -> None:
         """Compare with the last launch of the same shapes: try whether the integers that changed are data alone."""
         before = self._last.get(base)
+        _drop_oldest(self._last)
         self._last[base] = dict(call.ints)
         if before is None:
             return
         changed = [n for n, v in call.ints.items() if before.get(n) != v]
         for name in changed:
-            if name in self.runtime or name in self.structural:
+            if name in self.runtime:
                 continue
-            if self._is_data(name, call, grid, memories, aliases):
+            if name in self.structural:
+                self._learn_bound(base, name, call, grid, memories, aliases)
+            elif self._is_data(name, call, grid, memories, aliases):
                 self.runtime |= {name}
             else:
                 self.structural |= {name}
+
+    def _learn_bound(
+        self,
+        base: Any,
+        name: str,
+        call: Call,
+        grid: tuple[int, int, int],
+        memories: dict[str, Memory],
+        aliases: Aliases,
+    ) -> None:
+        """Try, when an integer has had enough values, whether it only bounds masks."""
+        values = self._values.get((base, name))
+        if values is None:
+            _drop_oldest(self._values)
+            values = self._values[base, name] = set()
+        values.add(call.ints[name])
+        if len(values) + 1 != PATIENCE:  # the first value was not counted; asked once
+            return
+        bounds = self._bounds.get(base, frozenset()) | {name}
+        plans = [
+            self._try(call, grid, memories, aliases, runtime)
+            for runtime in (self._runtime(base), bounds | self.runtime)
+        ]
+        own, masked = plans
+        if own is not None and masked is not None and _masks_alone(own, masked):
+            _drop_oldest(self._bounds)
+            self._bounds[base] = bounds
+
+    def _try(
+        self,
+        call: Call,
+        grid: tuple[int, int, int],
+        memories: dict[str, Memory],
+        aliases: Aliases,
+        runtime: frozenset[str],
+    ) -> Schedule | None:
+        """The schedule with these integers known only at run time; None if a number is needed to translate at all."""
+        params = run_time(call.params, runtime)
+        try:
+            return plan_for(
+                lambda: parse(self.fn, params, grid, self.outside, call.debug),
+                memories,
+                aliases,
+                cpu.emit,
+                chunked=True,
+            )[0]
+        except (Diagnostic, *SURPRISES):
+            return None
 
     def _is_data(
         self,
@@ -239,21 +305,13 @@ class Specialisations:
         aliases: Aliases,
     ) -> bool:
         """Whether the schedule is the same when an integer is known only at run time."""
-        shapes = []
+        outlines = []
         for runtime in (self.runtime, self.runtime | {name}):
-            params = run_time(call.params, runtime)
-            try:
-                plan, _ = plan_for(
-                    lambda: parse(self.fn, params, grid, self.outside, call.debug),  # noqa: B023
-                    memories,
-                    aliases,
-                    cpu.emit,
-                    chunked=True,
-                )
-            except (Diagnostic, *SURPRISES):
-                return False  # the number is needed to translate at all
-            shapes.append(plan.outline())
-        return shapes[0] == shapes[1]
+            plan = self._try(call, grid, memories, aliases, runtime)
+            if plan is None:
+                return False
+            outlines.append(plan.outline())
+        return outlines[0] == outlines[1]
 
     # -- translation
 
@@ -264,9 +322,10 @@ class Specialisations:
         memories: dict[str, Memory],
         aliases: Aliases,
         exact: bool,
+        runtime: frozenset[str],
     ) -> Compiled | str:
         refuse_empty(memories, self.where)
-        params = run_time(call.params, self.runtime)
+        params = run_time(call.params, runtime)
         try:
             plan, module = plan_for(
                 lambda: parse(self.fn, params, grid, self.outside, call.debug),
@@ -307,6 +366,28 @@ class Specialisations:
                     why="several elements of an expanded tensor are one place in memory",
                     do=f"pass a tensor of its own: {name}.contiguous()",
                 )
+
+
+def _masks_alone(own: Schedule, masked: Schedule) -> bool:
+    """Whether a form without some integers reaches the same memory as one with them, up to a mask.
+
+    Its loops are the same, no access goes where a number says that is not known, and all that the masks leave out is
+    real memory of the tensors.
+    """
+    if own.ordered != masked.ordered or own.outline()[3:] != masked.outline()[3:]:
+        return False
+    if any(view.roams or view.pad != (0, 0) for view in masked.views.values()):
+        return False
+    return all(
+        window is not None and not any(piece.opaques for piece in window.slices) for window in masked.windows.values()
+    )
+
+
+def _drop_oldest(entries: dict[Any, Any]) -> None:
+    """Make room in what is kept."""
+    if len(entries) >= LIMIT:
+        for old in list(entries)[: LIMIT // 4]:
+            entries.pop(old, None)
 
 
 def run_time(params: list[Param], names: frozenset[str]) -> dict[str, Param]:

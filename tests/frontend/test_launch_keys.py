@@ -69,6 +69,7 @@ def test_contents_that_change():
 
 class Plain:
     __hash__ = None  # type: ignore[assignment]
+    __repr__ = lambda self: "plain"  # the same in every process that collects tests
 
 
 @pytest.mark.parametrize(
@@ -128,3 +129,72 @@ def test_a_bool_is_no_length():
     assert out[0] == 2
     kernel[(1,)](out, True)
     assert out[0] == 1
+
+
+def test_an_integer_that_only_bounds_masks():
+    @triton.jit
+    def softmax(out, x, stride, rows, columns, BLOCK: tl.constexpr):
+        row = tl.program_id(0)
+        c = tl.arange(0, BLOCK)
+        inside = (c < columns) & (row < rows)
+        v = tl.load(x + row * stride + c, mask=inside, other=-float("inf"))
+        e = tl.exp(v - tl.max(v, axis=0))
+        e = e / tl.sum(e, axis=0) + (columns if columns > 30 else 0)
+        tl.store(out + row * stride + c, e, mask=inside)
+
+    x = torch.randn(6, 64)
+    sizes = [*range(1, 64, 2), 64, 0, -3, 80, 31, 30, 2]
+    for turn, columns in enumerate(sizes * 2):
+        rows = 6 if turn < 12 else turn % 7
+        out = torch.full((6, 64), -1.0)
+        softmax[(6,)](out, x, 64, rows, columns, BLOCK=64)
+        want, n = torch.full((6, 64), -1.0), max(0, min(columns, 64))
+        want[:rows, :n] = torch.softmax(x[:rows, :n], 1) + (columns if columns > 30 else 0)
+        torch.testing.assert_close(out, want)
+    assert len(softmax.cache) <= 12
+
+
+def test_an_integer_that_bounds_masks_in_place():
+    @triton.jit
+    def bump(x, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + i, tl.load(x + i, mask=i < n) + n, mask=i < n)
+
+    memory = torch.arange(300, dtype=torch.int64)
+    x, want = memory[10:266], memory.clone()
+    for n in range(200, 257):
+        bump[(4,)](x, n, BLOCK=64)
+        want[10 : 10 + n] += n
+        assert torch.equal(memory, want), n
+    assert len(bump.cache) <= 6
+
+
+def test_integers_that_bound_more_than_masks():
+    @triton.jit
+    def total(out, x, n, BLOCK: tl.constexpr):
+        acc = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, n, BLOCK):
+            i = start + tl.arange(0, BLOCK)
+            acc += tl.load(x + i, mask=i < n, other=0.0)
+        tl.store(out, tl.sum(acc, axis=0))
+
+    @triton.jit
+    def behind(out, x, n, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        tl.store(out + i, tl.load(x + i, mask=i < n, other=7.0), mask=i < n)  # BLOCK is longer than the tensors
+
+    @triton.jit
+    def rows(out, x, stride, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        tl.store(out + i, tl.load(x + i * stride))
+
+    x = torch.randn(100)
+    for n in range(1, 60, 7):
+        out = torch.zeros(100)
+        total[(1,)](out, x, n, BLOCK=16)
+        torch.testing.assert_close(out[0], x[:n].sum())
+        out = torch.zeros(100)
+        behind[(1,)](out, x, n, BLOCK=128)
+        assert torch.equal(out[:n], x[:n]) and not out[n:].any()
+        rows[(1,)](out, x, n // 7 + 1, BLOCK=8)
+        assert torch.equal(out[:8], x[:: n // 7 + 1][:8])
