@@ -25,7 +25,7 @@ from frontend_triton_compat.emit import cpu, tpu
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.ir import Block, Kernel
 from frontend_triton_compat.parse import parse
-from frontend_triton_compat.specialise import note_short_grid, plan_for, refuse_empty
+from frontend_triton_compat.specialise import note_short_grid, plan_for
 from frontend_triton_compat.types import FP16, FP32, dtype, pointer_type
 
 if TYPE_CHECKING:
@@ -92,7 +92,6 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     call = kernel._signature.call(args, kwargs, placeless=True)
     sizes = grid_of(grid, call.meta, where)
     memories = {name: memory_of(name, a, exact=True) for name, a in call.arrays.items()}
-    refuse_empty(memories, where)
     aliases = aliases_of(call)
     params = {p.name: p for p in call.params}
     if family.kind == "cpu":

@@ -101,23 +101,6 @@ def note_short_grid(plan: Schedule, grid: tuple[int, int, int]) -> None:
         )
 
 
-def refuse_empty(memories: dict[str, Memory], defined: Where | None) -> None:
-    """Refuse arguments without elements.
-
-    Raises:
-        TranslationError: there is one.
-    """
-    for name, memory in memories.items():
-        if 0 in memory.shape:
-            raise error(
-                "empty-tensor",
-                f"argument {name!r} has shape {memory.shape}: no elements",
-                where=launch_line(defined),
-                why="a pointer to an empty tensor points at no memory",
-                do=f"skip the launch when {name}.numel() == 0, or pass None for an argument that is not used",
-            )
-
-
 def defect(name: str, where: Where | None, surprise: Exception) -> Diagnostic:
     """The diagnostic for an exception that the kernel is not to blame for."""
     text = [line[:200] for line in str(surprise).splitlines()]
@@ -324,7 +307,6 @@ class Specialisations:
         exact: bool,
         runtime: frozenset[str],
     ) -> Compiled | str:
-        refuse_empty(memories, self.where)
         params = run_time(call.params, runtime)
         try:
             plan, module = plan_for(

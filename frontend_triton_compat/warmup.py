@@ -21,7 +21,7 @@ from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.handle import CompiledKernel
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.parse import parse
-from frontend_triton_compat.specialise import plan_for, refuse_empty
+from frontend_triton_compat.specialise import plan_for
 from frontend_triton_compat.types import dtype
 
 if TYPE_CHECKING:
@@ -106,7 +106,6 @@ def warm(kernel: JITFunction, grid: Any, args: Sequence[Any], kwargs: Mapping[st
         if not known:
             return CompiledKernel(kernel, call.params, parse(kernel.__translated__, params, sizes), options)
         memories = {name: memory_of(name, a, exact=True) for name, a in call.arrays.items()}
-        refuse_empty(memories, where)
         build = lambda: parse(kernel.__translated__, params, sizes)
         plan, module = plan_for(build, memories, aliases_of(call), cpu.emit, chunked=True)
         return CompiledKernel(kernel, call.params, plan.kernel, options, module)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bridge.diagnostics import Where, error
 from frontend_triton_compat.access import Memory
 from frontend_triton_compat.affine import Affine, Numbers
 from frontend_triton_compat.demand import Walker
@@ -44,9 +45,13 @@ def schedule(
         uncropped: names of variables that must keep their full size (an emitter found that it needs all of them).
         chunked: run programs a chunk at a time where all at once would take too much memory.
         aliases: parameters that point into another one's memory: name -> (that parameter, offset in elements).
+
+    Raises:
+        TranslationError: an argument that is accessed has no elements.
     """
     dims = infer(kernel)
     plan = _analyse(kernel, dims, memories, aliases or {})
+    _refuse_empty(plan)
     ordered = needs_order(plan)
     if not ordered:
         if not product_grid(plan):
@@ -86,3 +91,17 @@ def _analyse(
     plan = Schedule(kernel, dims, affine, walker.out, walker, memories, ordered=ordered)
     fold_loops(plan)
     return plan
+
+
+def _refuse_empty(plan: Schedule) -> None:
+    """An empty tensor may stand for an argument that this form of the kernel leaves alone, and for nothing else."""
+    for access in plan.demand.accesses.values():
+        memory = plan.memories[access.param]
+        if 0 in memory.shape:
+            raise error(
+                "empty-tensor",
+                f"argument {access.param!r} has shape {memory.shape}: no elements, and {access.op.where} accesses it",
+                where=Where.caller() or plan.kernel.where,
+                why="a pointer to an empty tensor points at no memory",
+                do=f"skip the launch when {access.param}.numel() == 0",
+            )

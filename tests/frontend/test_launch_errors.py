@@ -95,6 +95,23 @@ def test_empty_two_dimensional_tensor():
     refused("TPB254", lambda: add_one[(1,)](torch.empty(4, 0), o, 0, BLOCK=64), o)
 
 
+@triton.jit
+def biased(x, bias, o, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + i)
+    if HAS_BIAS:
+        v += tl.load(bias + i)
+    tl.store(o + i, v)
+
+
+@pytest.mark.parametrize("holder", [lambda x: torch.empty(0), lambda x: torch.empty(3, 0), lambda x: x[64:]])
+def test_empty_tensor_holds_a_place(holder):
+    x, o = x_and_o()
+    biased[(1,)](x, holder(x), o, HAS_BIAS=False, BLOCK=64)
+    assert torch.equal(o, x)
+    refused("TPB254", lambda: biased[(1,)](x, holder(x), o, HAS_BIAS=True, BLOCK=64), o)
+
+
 def test_expanded_output_overlaps_itself():
     x, o = x_and_o()
     base = torch.zeros(1)
