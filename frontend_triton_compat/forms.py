@@ -158,7 +158,7 @@ class Form:
 
 
 def _c_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    q = np.abs(a) // np.abs(b)
+    q = np.abs(a) // np.where(b == 0, 1, np.abs(b))  # by 0: a lane that is masked off, such as one of a loop that ended
     return np.where((a < 0) != (b < 0), -q, q)
 
 

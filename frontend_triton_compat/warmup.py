@@ -102,7 +102,7 @@ def warm(kernel: JITFunction, grid: Any, args: Sequence[Any], kwargs: Mapping[st
         sizes = grid_of(grid, call.meta, kernel.where)
         if real:
             return handle_of(kernel, kernel._compiled(call, sizes), call, options)
-        where, params = kernel.where, {p.name: p for p in call.params}
+        params = {p.name: p for p in call.params}
         if not known:
             return CompiledKernel(kernel, call.params, parse(kernel.__translated__, params, sizes), options)
         memories = {name: memory_of(name, a, exact=True) for name, a in call.arrays.items()}
