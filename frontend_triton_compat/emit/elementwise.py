@@ -10,12 +10,12 @@ import math
 from typing import Any
 
 from bridge.diagnostics import error
-from frontend_triton_compat.emit.base import Base, helper_names, line_of
+from frontend_triton_compat.emit.base import TRANSPARENT, Base, helper_names, line_of
 from frontend_triton_compat.emit.casts import cast_code, cast_number
 from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight, union
 from frontend_triton_compat.emit.fills import fold_constant
 from frontend_triton_compat.forms import Var
-from frontend_triton_compat.ir import Op
+from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.language.table import ROWS
 from frontend_triton_compat.types import TileType, dtype
 
@@ -49,7 +49,38 @@ class Elementwise(Base):
                     return None
                 return mask
         operands = [self.value(v) for v in op.operands]
+        for i in self._simplified(op):
+            e = operands[i]
+            if e.literal is None:
+                operands[i] = Expr(self.with_helpers(f"kept({e.code})"), e.dims, None, e.fills)
         return self.apply(op["fn"], operands, op.operands[-1].type.element, op.result.type, op)
+
+    def _simplified(self, op: Op) -> list[int]:
+        """Operands that XLA would combine with this operation as algebra does, which floats don't obey."""
+        if self.target != "cpu" or not op.result.type.element.is_floating():  # type: ignore[union-attr]
+            return []
+        makers = [self._made_by(v) for v in op.operands]
+        fns = [m["fn"] if m is not None else "" for m in makers]
+        if op["fn"] in ("add", "sub"):  # (x + a) - b is not x + (a - b)
+            constant = [self.value(v).literal is not None for v in op.operands]
+            return [
+                i
+                for i, maker in enumerate(makers)
+                if constant[1 - i] and maker is not None and fns[i] in ("add", "sub") and self._has_constant(maker)
+            ]
+        if (op["fn"] == "mul" and fns == ["exp", "exp"]) or (op["fn"] == "log" and fns == ["exp"]):
+            return [0]
+        return []
+
+    def _made_by(self, value: Value) -> Op | None:
+        """The elementwise operation that a value comes from, moves aside."""
+        op = value.producer
+        while op is not None and op.kind in TRANSPARENT:
+            op = op.operands[0].producer
+        return op if op is not None and op.kind == "map" else None
+
+    def _has_constant(self, op: Op) -> bool:
+        return any(self.value(v).literal is not None for v in op.operands)
 
     def apply(self, fn: str, operands: list[Expr], element: Any, result: TileType, op: Op | None = None) -> Expr:
         """A row of the table on expressions, with the fills of the result."""

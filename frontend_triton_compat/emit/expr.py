@@ -47,6 +47,8 @@ class Expr:
 
 def literal(value: Any, dtype_name: str = "") -> Expr:
     """A Python number as source; with a dtype name, as a typed scalar."""
+    if isinstance(value, (int, float)) and dtype_name == "float16" and 65520 <= abs(value) < math.inf:
+        value = math.copysign(math.inf, value)  # what NumPy gives too, with a warning
     if isinstance(value, bool):
         text = str(value)
     elif isinstance(value, float) and (math.isinf(value) or math.isnan(value)):

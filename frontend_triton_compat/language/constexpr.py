@@ -118,5 +118,5 @@ def constexpr_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def const(value: Any) -> Any:
-    """Annotation for a pointer that is only read; no effect here."""
+    """Annotation for a pointer that is only read: a store through it is refused."""
     return value

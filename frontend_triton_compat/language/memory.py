@@ -143,6 +143,14 @@ def store(
 
 def _written(p: tensor, value: Any, mask: Any, what: str) -> tuple[tensor, tensor, tensor | None]:
     """Pointer, value and mask in one shape, the value in the pointer's element type."""
+    if p.dtype.const:
+        raise fail(
+            "memory-access",
+            f"Cannot store to a constant pointer: {what} through a parameter that is annotated tl.const",
+            why="the annotation says that the kernel only reads through it",
+            do="drop the annotation, or store through another argument",
+            triton="Cannot store to a constant pointer",
+        )
     element = p.dtype.element_ty
     value = unwrap(value)
     v = to_tensor(value)

@@ -6,6 +6,7 @@ and of the type the rule gives; a rule that is broken is a diagnostic at the use
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ from frontend_triton_compat.types import (
     pointer_type,
 )
 
+#: from here on a number rounds to infinity
+_OVERFLOW = {"fp16": 65520.0, "bf16": (2 - 2**-8) * 2.0**127}
 _KIND_RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2}
 Operand = Any  # a tensor or a Python number
 
@@ -50,6 +53,8 @@ def constant(value: Any, t: dtype, name: str = "", literal: bool = True) -> tens
         value = float(value)
         if t.name == "fp32":
             value = fold_cast(value, FP64, FP32)
+        elif abs(value) >= _OVERFLOW.get(t.name, math.inf):
+            value = math.copysign(math.inf, value)
     ctx = current()
     (out,) = ctx.builder.emit("const", [], [TileType(t)], ctx.where, value=value, name=name)
     return tensor(out, literal)

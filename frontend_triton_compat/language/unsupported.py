@@ -15,6 +15,14 @@ from frontend_triton_compat.language.context import current, fail
 UNSUPPORTED: dict[str, tuple[str, str]] = {
     "atomic_poll": ("programs can't wait for each other", "split the kernel in two launches"),
     "globaltimer": ("there is no clock inside a kernel", "time the launch on the host"),
+    "num_threads": (
+        "a program is one sequence of array operations here, it has no threads",
+        "pass the number as a tl.constexpr parameter",
+    ),
+    "num_warps": (
+        "a program is one sequence of array operations here, it has no warps",
+        "pass the number as a tl.constexpr parameter",
+    ),
     "smid": ("a program has no processor number", "use tl.program_id"),
     "extract_slice": ("slices of a tile have no translation", "load the part that is needed"),
     "insert_slice": ("slices of a tile have no translation", "store the parts one by one"),

@@ -18,7 +18,7 @@ from frontend_triton_compat.language.context import Context, translating
 from frontend_triton_compat.language.descriptor import given_descriptor
 from frontend_triton_compat.language.semantic import constant
 from frontend_triton_compat.language.tensor import tensor
-from frontend_triton_compat.parse.calls import jit_target
+from frontend_triton_compat.parse.calls import is_const_annotation, jit_target
 from frontend_triton_compat.parse.foreign import ours
 from frontend_triton_compat.parse.frame import stored_names
 from frontend_triton_compat.parse.inline import Function, _run, body_of
@@ -63,7 +63,8 @@ def parse(
     sizes = (width, height, depth)
     any_shape = getattr(function, "__any_shape__", False)
     ctx = Context(builder, sizes, where, _no_call, outside or Outside(), any_shape, assertions)
-    names = list(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters
+    names = list(parameters)
     missing = [n for n in names if n not in args]
     if missing:
         raise error(
@@ -78,7 +79,8 @@ def parse(
     ctx.call = frame.invoke
     with translating(ctx):
         for name, param in zip(names, params):
-            frame.env[name] = _argument(param, ctx, _place(source, node, name, where))
+            only_read = is_const_annotation(parameters[name].annotation)
+            frame.env[name] = _argument(param, ctx, _place(source, node, name, where), only_read)
         ctx.where = where
         _run(frame, body_of(node), function.__name__)
     name = function.__name__ if function.__name__.isidentifier() else "kernel"  # a lambda has no name
@@ -92,7 +94,7 @@ def _place(source: Any, node: Any, name: str, default: Where) -> Where:
     return default
 
 
-def _argument(param: ir.Param, ctx: Context, where: Where) -> Any:
+def _argument(param: ir.Param, ctx: Context, where: Where, only_read: bool = False) -> Any:
     """What the kernel's body sees as this parameter."""
     ctx.where = where
     if param.kind == "constexpr":
@@ -108,7 +110,8 @@ def _argument(param: ir.Param, ctx: Context, where: Where) -> Any:
         number = constant(int(param.value), param.type, name=param.name, literal=False)
         number.handle.name = param.name
         return number
-    t = TileType(pointer_type(param.type) if param.kind == "pointer" else param.type or FP32)
+    pointer = param.kind == "pointer"
+    t = TileType(pointer_type(param.type, const=only_read) if pointer else param.type or FP32)
     (value,) = ctx.builder.emit("arg", [], [t], where, name=param.name, index=param.index)
     value.name = param.name
     return tensor(value)

@@ -78,6 +78,12 @@ def is_constexpr_annotation(annotation: Any) -> bool:
     return annotation is constexpr_class or getattr(annotation, "__name__", "") == "constexpr"
 
 
+def is_const_annotation(annotation: Any) -> bool:
+    """Whether a parameter's annotation is tl.const: a pointer that is only read."""
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.split(".")[-1].strip() == "const"
+
+
 class Calls(Expressions):
     """Evaluates calls."""
 

@@ -103,6 +103,29 @@ def test_special_values(dtype):
 
 
 @triton.jit
+def as_written(x, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    v = tl.load(x + at)
+    tl.store(out + at, (v + 12582912.0) - 12582912.0)
+    moved = v - 1.0
+    moved += 1.0
+    tl.store(out + N + at, moved)
+    tl.store(out + 2 * N + at, tl.log(tl.exp(v)))
+    tl.store(out + 3 * N + at, tl.exp(v) * tl.exp(-v * 0.5))
+
+
+def test_sums_with_constants_are_rounded_as_written():
+    x = np.linspace(-100, 100, 1024, dtype=np.float32) ** 3 * np.float32(1e-4)
+    out = of.empty(4 * len(x), "float32")
+    as_written[(1,)](of.to_torch(x, "float32"), out, N=len(x))
+    nearest, moved, log, product = out.numpy().reshape(4, -1)
+    np.testing.assert_array_equal(nearest, np.rint(x))  # the usual way to round to a whole number
+    np.testing.assert_array_equal(moved, (x - np.float32(1)) + np.float32(1))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        assert ((log == np.inf) == (np.exp(x) == np.inf)).all() and (product[x > 89] == np.inf).all()
+
+
+@triton.jit
 def by_symbol(x, out, whole, N: tl.constexpr):
     at = tl.arange(0, N)
     v = tl.load(x + at)
