@@ -26,6 +26,8 @@ __all__ = ["CallsBack", "Engine", "JaxEngine", "Number", "Program", "Window", "c
 
 #: XLA reads memory in lines of this many bytes; jax copies what does not begin at one.
 ALIGNMENT = 64
+#: Operands of so many bytes are copied rather than imported when their address is new: a quarter of the time.
+SMALL = 1 << 15
 #: How many addresses of one operand are remembered.
 _CACHE_LIMIT = 256
 
@@ -213,6 +215,9 @@ class JaxEngine(Engine):
 class Window:
     """One operand of a program: dtype and shape are fixed, the address of its memory varies.
 
+    A small operand at a new address is copied to memory that is an array already: `take` gives that array, until `give`
+    returns it.
+
     Arrays are cached by address. They own nothing, so an address that torch reuses for another tensor is the same
     array again; a tensor that keeps its address is imported once. `set_`, `.data =` and `resize_` change the address,
     and are seen. Unaligned memory is copied on every call, because jax would copy it at import.
@@ -221,7 +226,7 @@ class Window:
         cache: address -> array; a caller looks here first.
     """
 
-    __slots__ = ("_dtype", "_engine", "_nbytes", "_seen", "_strides", "cache", "shape")
+    __slots__ = ("_dtype", "_engine", "_nbytes", "_seen", "_spare", "_strides", "cache", "shape", "small")
 
     def __init__(self, engine: Engine, dtype: torch.dtype, shape: tuple[int, ...]):
         self._engine, self._dtype, self.shape = engine, dtype, shape
@@ -229,6 +234,31 @@ class Window:
         self._nbytes = math.prod(shape) * dtype.itemsize
         self.cache: dict[int, jax.Array] = {}
         self._seen: set[int] = set()
+        self._spare: list[tuple[jax.Array, int, torch.Tensor]] = []
+        #: whether a caller asks `take` for an address that is not in the cache
+        self.small = type(engine) is Engine and 0 < self._nbytes <= SMALL
+
+    def take(self, pointer: int) -> tuple[jax.Array, int, torch.Tensor] | None:
+        """A copy of a small operand: the array, and what goes back to `give`; None for an address worth an import."""
+        if not pointer % ALIGNMENT:
+            if pointer in self._seen:
+                return None
+            if len(self._seen) >= _CACHE_LIMIT:
+                self._seen.clear()
+            self._seen.add(pointer)
+        try:
+            cell = self._spare.pop()
+        except IndexError:
+            room = torch.empty(self._nbytes + ALIGNMENT, dtype=torch.uint8, device=_cpu)
+            room = room[-room.data_ptr() % ALIGNMENT :][: self._nbytes]
+            place = room.view(self._dtype).view(self.shape)
+            cell = (self._engine.share(place), place.data_ptr(), place)
+        ctypes.memmove(cell[1], pointer, self._nbytes)
+        return cell
+
+    def give(self, cell: tuple[jax.Array, int, torch.Tensor]) -> None:
+        """The program is done with the copy."""
+        self._spare.append(cell)
 
     def __call__(self, pointer: int, t: torch.Tensor | None = None) -> jax.Array:
         """The array for an address that is not in the cache.

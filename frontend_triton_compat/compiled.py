@@ -73,21 +73,28 @@ class Compiled:
             with self._lock:
                 way = self._ways.get(torch.get_num_threads() == 1) or self._way(arrays)
         collect_results()
-        operands, numbers = [], []
+        operands, lent = [], []
         for name, start, plain, cache, window in way.takes:
             if window is None:
                 cell = cache.take(scalars[name])
-                numbers.append((cache, cell))
+                lent.append((cache, cell))
                 operands.append(cell[0])
                 continue
             t = arrays[name]
             pointer = t.data_ptr() + start
             array = cache.get(pointer)
-            operands.append(window(pointer, t if plain else None) if array is None else array)
+            if array is None:
+                cell = window.take(pointer) if window.small else None
+                if cell is None:
+                    array = window(pointer, t if plain else None)
+                else:
+                    lent.append((window, cell))
+                    array = cell[0]
+            operands.append(array)
         # Every result is there before the first of them is written.
         outputs = [share_with_torch(r) for r in way.program(operands)]
-        for number, cell in numbers:
-            number.give(cell)
+        for lender, cell in lent:
+            lender.give(cell)
         if self.module.checks:
             self._refuse_failed(int(outputs[-1]))
         for put, output in zip(way.puts, outputs):

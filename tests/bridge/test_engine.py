@@ -97,6 +97,25 @@ def test_unaligned_memory_is_copied_each_time(engine, double):
     assert not window.cache
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int8, torch.int64])
+def test_small_operands_are_copied_while_their_address_is_new(engine, dtype):
+    window = Window(engine, dtype, (5, 3))
+    assert window.small and not Window(engine, torch.float32, (1 << 14,)).small
+    program = engine.compile(lambda x: [x], [aval(5, 3, dtype=jax.numpy.dtype(str(dtype).removeprefix("torch.")))])
+    base = (torch.arange(64) % 5).to(dtype)
+    first, odd = (base[at : at + 15].view(5, 3) for at in (0, 1))
+    cells = [window.take(first.data_ptr()), window.take(odd.data_ptr())]  # two at a time, as two threads would
+    outs = [share_with_torch(program([cell[0]])[0]) for cell in cells]
+    for cell in cells:
+        window.give(cell)
+    base.zero_()
+    again = window.take(odd.data_ptr())  # unaligned memory is copied each time
+    assert torch.equal(share_with_torch(program([again[0]])[0]), odd)
+    assert window.take(first.data_ptr()) is None and not window.cache  # an address that comes back is imported
+    want = (torch.arange(64) % 5).to(dtype)
+    assert torch.equal(outs[0], want[:15].view(5, 3)) and torch.equal(outs[1], want[1:16].view(5, 3))
+
+
 def test_numbers(engine):
     for dtype, value in [
         ("float32", 1.5),
