@@ -67,9 +67,10 @@ class dtype:
         """Whether this is an unsigned integer type (Triton counts ``int1`` among them)."""
         return self.kind in ("uint", "bool")
 
-    def is_dtype(self) -> bool:
-        """True."""
-        return True
+    @staticmethod
+    def is_dtype(type_str: object) -> bool:
+        """Whether this is the short name of an element type, such as ``fp32``."""
+        return type_str in _TABLE
 
     def with_element_ty(self, element_ty: dtype) -> dtype:
         """The other type: a scalar is its own element."""
@@ -95,7 +96,12 @@ class dtype:
     @property
     def fp_mantissa_width(self) -> int:
         """Stored mantissa bits of a floating-point type."""
-        return _MANTISSA[self.name]
+        return _FLOAT_FORMAT[self.name][0]
+
+    @property
+    def exponent_bias(self) -> int:
+        """What is added to the exponent of a floating-point type when it is stored."""
+        return _FLOAT_FORMAT[self.name][1]
 
     def is_standard_floating(self) -> bool:
         """Whether this is fp16, bf16, fp32 or fp64."""
@@ -119,7 +125,8 @@ class dtype:
         return self.name
 
     def __repr__(self) -> str:
-        return f"triton.language.{self.name}"
+        # the name of the public object: fp16 is tl.float16, bf16 is tl.bfloat16
+        return f"triton.language.{self.name.replace('fp', 'float').replace('bf', 'bfloat')}"
 
 
 # name -> (kind, bits, name in numpy / ml_dtypes / jax.numpy)
@@ -144,16 +151,17 @@ _TABLE: dict[str, tuple[str, int, str]] = {
     "fp32": ("float", 32, "float32"),
     "fp64": ("float", 64, "float64"),
 }
-_MANTISSA = {
-    "fp8e4nv": 3,
-    "fp8e5": 2,
-    "fp8e4b8": 3,
-    "fp8e5b16": 2,
-    "fp8e4b15": 3,
-    "fp16": 10,
-    "bf16": 7,
-    "fp32": 23,
-    "fp64": 52,
+# name -> (stored mantissa bits, exponent bias)
+_FLOAT_FORMAT = {
+    "fp8e4nv": (3, 7),
+    "fp8e5": (2, 15),
+    "fp8e4b8": (3, 8),
+    "fp8e5b16": (2, 16),
+    "fp8e4b15": (3, 15),
+    "fp16": (10, 15),
+    "bf16": (7, 127),
+    "fp32": (23, 127),
+    "fp64": (52, 1023),
 }
 ALL_DTYPES: tuple[dtype, ...] = tuple(dtype(n) for n in _TABLE if n != "void")
 # fp8e4b15 is Triton's own format; the ml_dtypes type of its row only has its size

@@ -195,6 +195,7 @@ def _atomic_operands(fn: str, pointer: Any, sem: Any, scope: Any) -> tensor:
                 f"atomic_{fn} with {name}={value!r}",
                 why=f"{name} is one of {', '.join(map(repr, known))}",
                 do=f"leave {name} out, or pass one of these",
+                triton=f"Memory {'semantic' if name == 'sem' else 'scope'} {value} not supported",
             )
     element = p.dtype.element_ty
     half = element.name in ("fp16", "bf16")
@@ -212,6 +213,7 @@ def _atomic_operands(fn: str, pointer: Any, sem: Any, scope: Any) -> tensor:
             f"atomic_{fn} on {element}",
             why=f"Triton's atomic_{fn} is for {accepted}",
             do="hold the tensor in one of these types",
+            triton=f"atomic_{fn} " + (f"does not support {element}" if fn != "cas" else f"only supports {accepted}"),
         )
     return p
 

@@ -61,7 +61,8 @@ def _sum_type(t: dtype, asked: Any) -> dtype:
 def sum(input: Any, axis: Any = None, keep_dims: Any = False, dtype: Any = None) -> tensor:
     """Sum over an axis, or of everything; small integers are summed in 32 bits."""
     x = _tile(input, "sum")
-    return _reduce("sum", cast(x, _sum_type(x.dtype, dtype)), axis, keep_dims)
+    x = cast(x, _sum_type(x.dtype, dtype))
+    return _reduce("xor_sum" if x.dtype.is_bool() else "sum", x, axis, keep_dims)  # one bit counts modulo 2
 
 
 def _widened(x: tensor) -> tensor:
@@ -151,12 +152,17 @@ def cumsum(input: Any, axis: Any = 0, reverse: Any = False, dtype: Any = None) -
     """Running sum along an axis; small integers in 32 bits."""
     x = _tile(input, "cumsum")
     x = cast(x, FP32) if x.dtype == BF16 else x
-    return _scan("cumsum", cast(x, _sum_type(x.dtype, dtype)), axis, reverse)
+    x = cast(x, _sum_type(x.dtype, dtype))
+    if x.dtype.is_bool():  # one bit counts modulo 2
+        return cast(operators.and_(_scan("cumsum", cast(x, INT32), axis, reverse), to_tensor(1)), x.dtype)
+    return _scan("cumsum", x, axis, reverse)
 
 
 def cumprod(input: Any, axis: Any = 0, reverse: Any = False) -> tensor:
     """Running product along an axis."""
     x = _tile(input, "cumprod")
+    if x.dtype.is_bool():
+        return cast(_scan("cumprod", cast(x, INT32), axis, reverse), x.dtype)
     return _scan("cumprod", cast(x, FP32) if x.dtype == BF16 else x, axis, reverse)
 
 

@@ -36,6 +36,7 @@ def normal_axis(axis: Any, rank: int, what: str) -> int:
             f"{what} over axis {axis} of a tile with {rank} dimensions",
             why=f"the axes are 0 to {rank - 1}" if rank else "a scalar has no axes",
             do="give an axis that the tile has",
+            triton=f"invalid axis {axis}. Expected {-rank} <= axis < {rank}",
         )
     return axis % rank
 
@@ -76,7 +77,16 @@ def expand_dims(input: Any, axis: Any) -> tensor:
     x = to_tensor(input)
     axes = [static_int(a, "the axis of expand_dims") for a in _dims((axis,))]
     rank = len(x.shape) + len(axes)
-    for a in sorted(normal_axis(a, rank, "expand_dims") for a in axes):
+    normal = sorted(normal_axis(a, rank, "expand_dims") for a in axes)
+    if len(set(normal)) != len(normal):
+        raise fail(
+            "shape-mismatch",
+            f"expand_dims names an axis twice: {normal}",
+            why="each axis is one new dimension of the result, counted in the result; negative ones count from its end",
+            do="name every new dimension once",
+            triton=f"expand_dims received duplicate axes, normalized axes = {normal}",
+        )
+    for a in normal:
         x = semantic.expand_dims(x, a)
     return x
 
@@ -328,12 +338,12 @@ def index(x: tensor, slices: Any) -> tensor:
     out, axis = x, 0
     for s in slices:
         s = unwrap(s)
-        if s is None:
-            out = semantic.expand_dims(out, axis)
+        if s is None:  # Triton lets a `:` at no dimension pass; a new dimension must follow those that there are
+            out = semantic.expand_dims(out, normal_axis(axis, len(out.shape) + 1, "a new dimension"))
         elif not (isinstance(s, slice) and s == slice(None)):
             raise fail(
                 "not-translated",
-                f"the index {s!r} of a tile",
+                f"unsupported tensor index: {s!r}",
                 why="tiles are indexed with `:` and None only; a tile has no addressable elements",
                 do=(
                     "load the part that is needed: tl.load(pointer + i)",
@@ -341,11 +351,4 @@ def index(x: tensor, slices: Any) -> tensor:
                 ),
             )
         axis += 1
-    if sum(s is not None for s in slices) > len(x.shape):
-        raise fail(
-            "shape-mismatch",
-            f"{len(slices)} indices for a tile of shape {x.shape}",
-            why="there are fewer dimensions",
-            do="drop one",
-        )
     return out
