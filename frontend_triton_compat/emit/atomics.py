@@ -162,7 +162,8 @@ def _identity(fn: str, element: Any, ordered: bool) -> Expr:
 def _scatter(emitter: CpuEmitter, op: Op, access: Access, value: Expr, mask: Expr | None, floats: bool) -> None:
     """Updates of computed places; several may meet in one."""
     fn, param = op["fn"], access.param
-    named, index = emitter.scatter_index(access, [value], mask)
+    rows = emitter.scatter_rows(access, mask) if fn not in ("and", "or", "xor") else None
+    named, index = emitter.scatter_index(access, [value], mask, rows=rows)
     value = _repeated(emitter, op, value, set(named))
     if fn in ("and", "or", "xor"):  # jax has no such scatter
         _one_by_one(emitter, op, access, [value], mask, wanted=False)
@@ -170,13 +171,13 @@ def _scatter(emitter: CpuEmitter, op: Op, access: Access, value: Expr, mask: Exp
     if floats:
         value = Expr(f"{_helper(emitter, 'total_order')}({value.code})", value.dims)
     stored = f"jnp.broadcast_to({align(value, named)}, {shape_of(named, emitter.extent)})" if named else value.code
-    flat = emitter.flat(param)
+    flat = emitter.flat(param, rows)
     if floats:
         flat = f"total_order({flat})"
     new = f"{flat}.at[{index}].{fn}({stored}, mode='drop')"
     if floats:
         new = f"lax.bitcast_convert_type(total_order({new}), jnp.{op.operands[1].type.element.numpy_name})"
-    emitter.store_flat(param, new, op)
+    emitter.store_flat(param, new, op, rows)
 
 
 # -- somebody does -----------------------------------------------------------------------------------------------------
