@@ -53,7 +53,7 @@ NAMES: dict[str, frozenset[str]] = {
         "GridExecutor TensorHandle interpreter_builder specialize_impl native_specialize_impl "
         "create_function_from_signature mangle_type DependenciesFinder get_cache_manager "
         "get_dump_manager get_override_manager default_cache_dir CacheManager FileCacheManager get_cache_key _base32 "
-        "_base64 compile_module_from_src DriverBase DriverConfig Allocator NullAllocator FutureKernel",
+        "_base64 compile_module_from_src DriverBase DriverConfig FutureKernel",
         "triton.compiler": "IRSource get_cache_key make_backend "
         "max_shared_mem ast_to_ttir CodeGenerator code_generator make_launcher AsmDict triton_key",
         "triton.backends": "Backend BaseBackend Language DriverBase GPUDriver Benchmarker CUDABackend CUDAOptions "

@@ -57,8 +57,10 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False) -> An
     rest = tiles[0].shape[:d] + tiles[0].shape[d + 1 :]
     types = [TileType(t.dtype, tuple(rest)) for t in tiles]
     body = _combination(combine_fn, tiles, "reduce")
-    known = _REDUCED.get(_only_operation(body))
-    if known is not None and not (known == "prod" and tiles[0].dtype.is_bool()):
+    known, bits = _REDUCED.get(_only_operation(body)), tiles[0].dtype.is_bool()
+    if bits and known in ("sum", "prod"):
+        known = "xor_sum" if known == "sum" else "and_sum"  # arithmetic of one bit
+    if known is not None:
         out = emit("reduce", tiles, types, fn=known, axis=d)
     else:
         out = emit("reduce_by", tiles, types, axis=d, body=body)
@@ -74,7 +76,7 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = Fals
     types = [t.handle.type for t in tiles]
     body = _combination(combine_fn, tiles, "associative_scan")
     known = _SCANNED.get(_only_operation(body))
-    if known is not None:
+    if known is not None and not tiles[0].dtype.is_bool():
         out = emit("scan", tiles, types, fn=known, axis=d, reverse=backwards)
     else:
         out = emit("scan_by", tiles, types, axis=d, reverse=backwards, body=body)

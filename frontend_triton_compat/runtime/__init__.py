@@ -96,11 +96,13 @@ class TensorWrapper:
 
     Attributes:
         base: the tensor; a kernel writes into its memory.
+        data: the same memory, as `torch.Tensor.data` gives it.
         dtype: the dtype of ``triton.language`` that a kernel sees.
     """
 
     def __init__(self, base: torch.Tensor, dtype: dtype):
         self.base, self.dtype = base, dtype
+        self.data = base.data  # an attribute of its own, as in Triton: assigning to it leaves the base alone
 
     @property
     def shape(self) -> torch.Size:
@@ -111,11 +113,6 @@ class TensorWrapper:
     def device(self) -> torch.device:
         """The tensor's device."""
         return self.base.device
-
-    @property
-    def data(self) -> torch.Tensor:
-        """The tensor."""
-        return self.base
 
     def data_ptr(self) -> int:
         """Address of the first element."""
@@ -140,6 +137,10 @@ class TensorWrapper:
     def clone(self) -> TensorWrapper:
         """A copy under the same dtype."""
         return TensorWrapper(self.base.clone(), self.dtype)
+
+    def new_empty(self, *sizes: Any, **kwargs: Any) -> TensorWrapper:
+        """A tensor of another size under the same dtype, with any contents."""
+        return TensorWrapper(self.base.new_empty(*sizes, **kwargs), self.dtype)
 
     def to(self, *args: Any, **kwargs: Any) -> TensorWrapper:
         """The tensor elsewhere, under the same dtype."""
@@ -195,6 +196,17 @@ def get_jit_fn_file_line(fn: Any) -> tuple[str, int]:
         fn = fn.fn
     place = fn.where
     return (place.file, place.line) if place is not None else ("", 0)
+
+
+Allocator = Callable[[int, int, Any], Any]  # what `set_allocator` takes: size, alignment and stream to a buffer
+
+
+class NullAllocator:
+    """What is set where nothing is: nothing has to be allocated here, so it is never asked."""
+
+    def __call__(self, size: int, alignment: int, stream: Any) -> Any:
+        """Refuses, as Triton's does."""
+        raise RuntimeError("no allocator was set: use triton.set_allocator")
 
 
 def set_allocator(allocator: Callable[..., Any]) -> None:
@@ -353,6 +365,7 @@ def __getattr__(name: str) -> type[Absent]:
 
 
 __all__ = [
+    "Allocator",
     "AsyncCompileMode",
     "Autotuner",
     "CompilationError",
@@ -368,6 +381,7 @@ __all__ = [
     "KernelParam",
     "LazyDict",
     "MockTensor",
+    "NullAllocator",
     "OutOfResources",
     "TensorDescriptor",
     "TensorWrapper",

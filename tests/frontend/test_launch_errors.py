@@ -428,6 +428,31 @@ def test_reinterpreted_tensor():
         triton.reinterpret(x, tl.float32)
 
 
+@pytest.mark.parametrize("seen", [tl.uint16, tl.uint32, tl.uint64])
+def test_a_tensor_made_like_a_reinterpreted_one(seen):
+    x = torch.arange(4, dtype={16: torch.int16, 32: torch.int32, 64: torch.int64}[seen.primitive_bitwidth]) - 2
+    wrapped = triton.reinterpret(x, seen)
+    o = wrapped.new_empty((2, 2))
+    assert o.shape == (2, 2) and o.dtype == seen and o.base.dtype == x.dtype
+    copy[(1,)](wrapped, o, 4, BLOCK=4)
+    assert torch.equal(o.base.flatten(), x)
+    o.data.fill_(-1)
+    assert torch.all(o.base == -1)
+    o.data = o.data[:1]
+    assert o.shape == (2, 2)
+
+
+def test_the_allocator_can_be_taken_away():
+    from frontend_triton_compat.runtime._allocation import NullAllocator
+
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8))
+    triton.set_allocator(NullAllocator())
+    x, o = x_and_o()
+    copy[(1,)](x, o, x.numel(), BLOCK=64)
+    with pytest.raises(RuntimeError, match="set_allocator"):
+        NullAllocator()(128, 128, 0)
+
+
 # -- jax
 
 
