@@ -22,8 +22,8 @@ def as_pointer(pointer: Any, what: str) -> tensor:
         raise fail(
             "memory-access",
             f"{what} through {pointer.handle.type if isinstance(pointer, tensor) else repr(pointer)}",
-            why="the first argument must be a pointer: a tensor argument of the kernel plus offsets",
-            do="add the offset to the tensor argument: tl.load(x_ptr + offsets)",
+            why="a pointer is a place in one of the kernel's tensor arguments here; a number, an address too, is none",
+            do="add the offset to the tensor argument: tl.load(x_ptr + offsets); pass tensors rather than their addresses",
         )
     return pointer
 
