@@ -23,7 +23,7 @@ def as_pointer(pointer: Any, what: str) -> tensor:
             "memory-access",
             f"{what} through {pointer.handle.type if isinstance(pointer, tensor) else repr(pointer)}",
             why="a pointer is a place in one of the kernel's tensor arguments here; a number, an address too, is none",
-            do="add the offset to the tensor argument: tl.load(x_ptr + offsets); pass tensors rather than their addresses",
+            do="add the offset to the tensor argument: tl.load(x_ptr + offsets); pass tensors, not addresses",
         )
     return pointer
 

@@ -71,9 +71,6 @@ class Plain:
     __hash__ = None  # type: ignore[assignment]
     __repr__ = lambda self: "plain"  # the same in every process that collects tests
 
-    def __repr__(self):
-        return "plain"  # an address in a test's name would differ from process to process
-
 
 @pytest.mark.parametrize(
     ("a", "b"),
