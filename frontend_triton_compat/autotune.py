@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -289,8 +290,8 @@ class Autotuner(_Wrapper):
             self._refuse_conflicts(config, args, kwargs)
         key, fresh = self._key(args, kwargs), True
         codes = {config: self._code(config, args, kwargs) for config in configs}
-        if len(set(codes.values())) == 1:
-            self.cache[key] = configs[0]  # nothing to choose between
+        if len(set(codes.values())) == 1 or os.environ.get("TORCH_PALLAS_AUTOTUNE") == "first":
+            self.cache[key] = configs[0]  # nothing to choose between, or no wish to
         else:
             measure = lambda: self._measure(configs, codes, key, args, kwargs)
             if self.cache_results or knobs.autotuning.cache:

@@ -593,3 +593,12 @@ def test_configurations_with_one_code_are_measured_once(wrapped):
     assert torch.equal(o, x + 5)
     assert len(benched) == {"kernel": 2, "heuristic": 2, "library": 4}[wrapped]
     assert set(tuner.configs_timings) == set(configs)
+
+
+def test_the_first_configuration_on_request(monkeypatch):
+    monkeypatch.setenv("TORCH_PALLAS_AUTOTUNE", "first")
+    early = {"early_config_prune": lambda configs, named, **kwargs: configs[1:]}
+    kernel = tuned(do_bench=lambda fn, quantiles: pytest.fail("it measures"), prune_configs_by=early)
+    x, o = xo()
+    kernel[grid](x, o, 200)
+    assert torch.equal(o, x + 5) and kernel.best_config is CONFIGS[1]
