@@ -154,6 +154,9 @@ class Affine:
                     same = self._same_base(a, b) and self.form(a) == self.form(b)
                     if same:
                         self._forms[result] = self.form(a)
+                    elif not result.type.is_pointer and all(v in self._grid for v in (op.operands[0], a, b)):
+                        self._grid[result] = np.where(*(self._grid[v] for v in (op.operands[0], a, b)))
+                        self._forms[result] = self._scalar_form(result)
         elif len(op.results) == 1:
             self._value(op, op.result)
 

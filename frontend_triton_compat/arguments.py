@@ -48,6 +48,7 @@ class Call:
         key: what the specialisation depends on, arrays' memory aside.
         meta: parameter name -> argument, for a grid that is a function.
         debug: whether run-time assertions are checked.
+        empty: pointer parameters whose tensor has no elements; one element of nobody's stands for it.
     """
 
     signature: Signature
@@ -58,6 +59,7 @@ class Call:
     meta: dict[str, Any] = field(default_factory=dict)
     placeless: bool = False
     debug: bool = False
+    empty: set[str] = field(default_factory=set)
 
     @functools.cached_property
     def params(self) -> list[Param]:
@@ -165,6 +167,7 @@ class Signature:
                 and value.is_cpu
                 and value.layout is torch.strided
                 and not value.is_neg()
+                and value.numel()
             ):
                 arrays[name] = value
                 key.append(value.dtype)
@@ -207,6 +210,10 @@ class Signature:
         if isinstance(value, torch.Tensor):
             value = _plain(value)
             element = self._torch_element(name, value, call.placeless)
+            if value.numel() == 0 and not call.placeless:
+                value = value.new_zeros(1)
+                call.empty.add(name)
+                call.key.append("empty")
             call.arrays[name] = value
             call.key.append(value.dtype)
             return Param(name, index, "pointer", element)
@@ -264,6 +271,9 @@ class Signature:
             call.arrays[name] = inner.view(plain)
             call.key.append(value.dtype)
             return Param(name, index, "pointer", value.dtype)
+        seen = seen_as_tensor(value)
+        if seen is not None:
+            return self._argument(name, index, seen, call)
         raise error(
             "launch-arguments",
             f"argument {name!r} is a {type(value).__name__}",
@@ -442,6 +452,31 @@ def _takes_one(fn: Callable[..., Any]) -> bool:
 def launch_line(defined: Where | None) -> Where | None:
     """The user's line that is running now, or where the kernel is defined."""
     return Where.caller(2) or defined
+
+
+def seen_as_tensor(value: Any) -> torch.Tensor | None:
+    """A library's own kind of tensor, with a dtype, a storage and an address in it, as a tensor on the same memory.
+
+    Strides that torch does not have (negative ones) are left out: what the kernel adds to the pointer is what counts.
+    """
+    if not isinstance(getattr(value, "dtype", None), torch.dtype) or not hasattr(value, "data_ptr"):
+        return None
+    storage = value.untyped_storage() if hasattr(value, "untyped_storage") else None
+    if not isinstance(storage, torch.UntypedStorage) or storage.device.type != "cpu":
+        return None
+    place, odd = divmod(value.data_ptr() - storage.data_ptr(), value.dtype.itemsize)
+    room = storage.nbytes() // value.dtype.itemsize - place
+    if odd or place < 0 or room < 0:
+        return None
+    shape, strides = (room,), (1,)
+    if hasattr(value, "shape") and hasattr(value, "stride"):
+        own, steps = tuple(value.shape), tuple(value.stride())
+        last = sum(s * (n - 1) for s, n in zip(steps, own))
+        if 0 in own:
+            return torch.empty(0, dtype=value.dtype)
+        if all(s >= 0 for s in steps) and last < room:
+            shape, strides = own, steps
+    return torch.empty(0, dtype=value.dtype).set_(storage, place, shape, strides)
 
 
 def grid_of(grid: Any, meta: Mapping[str, Any], defined: Where | None) -> tuple[int, int, int]:

@@ -85,6 +85,8 @@ class Express:
         if not all(type(n) is int for n in (grid if type(grid) is tuple else (grid,))):
             return  # what only compares equal to an integer
         tensors = [a for a in arguments.values() if isinstance(a, torch.Tensor)]
+        if not all(t.numel() for t in tensors):
+            return  # something else stands for an empty one
         spans = tuple(
             t.element_size() * (1 + sum(s * (n - 1) for s, n in zip(t.stride(), t.shape))) if t.numel() else 0
             for t in tensors

@@ -18,13 +18,14 @@ from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat.access import Memory
 from frontend_triton_compat.arguments import Aliases, Call, aliases_of, launch_line, memory_of, tensor_in_key
 from frontend_triton_compat.compiled import Compiled
+from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.emit.program import KeepWhole
 from frontend_triton_compat.express import Express
 from frontend_triton_compat.ir import Kernel, Param
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.parse.outside import Outside
-from frontend_triton_compat.schedule import Schedule, schedule, too_small
+from frontend_triton_compat.schedule import Schedule, schedule, settle, too_small
 from frontend_triton_compat.types import INT1
 
 #: So many values of an integer get forms of their own, cropped to them, before one form that masks is tried for all.
@@ -99,6 +100,31 @@ def note_short_grid(plan: Schedule, grid: tuple[int, int, int]) -> None:
             why="the elements behind it keep their old values",
             do="launch enough programs: grid = (triton.cdiv(n, BLOCK),)",
         )
+
+
+def no_elements(name: str, shape: tuple[int, ...], defined: Where | None) -> Diagnostic:
+    """The diagnostic for a tensor of a launch that is read or written and has no elements."""
+    return error(
+        "empty-tensor",
+        f"argument {name!r} has shape {shape}: no elements",
+        where=launch_line(defined),
+        why="a pointer to an empty tensor points at no memory",
+        do=f"skip the launch when {name}.numel() == 0, or pass None for an argument that is not used",
+    )
+
+
+def happens(plan: Schedule, access: Access) -> bool:
+    """Whether an access surely happens in some program: nothing that is known at run time only may shut it out."""
+    for condition in access.all_conditions:
+        left = settle(plan, condition)
+        if left is None:
+            continue
+        if left.form is None or left.form.opaques:
+            return False
+        bounds = left.form.range()
+        if bounds is None or bounds[0] >= 0:
+            return False
+    return True
 
 
 def defect(name: str, where: Where | None, surprise: Exception) -> Diagnostic:
@@ -324,6 +350,9 @@ class Specialisations:
             far = {p for p, v in plan.views.items() if v.pad != (0, 0) or v.roams}
             if any(memory_of(p, call.arrays[p], True) != memories[p] for p in far):
                 return "exact"  # some access may go beyond the part of the storage that the short key describes
+        for access in plan.demand.accesses.values():
+            if access.param in call.empty and happens(plan, access):
+                raise no_elements(access.param, tuple(getattr(call.meta.get(access.param), "shape", (0,))), self.where)
         self._check_outputs(plan, memories, aliases)
         note_short_grid(plan, grid)
         return Compiled(plan, module)
@@ -340,7 +369,8 @@ class Specialisations:
                 )
         for name in plan.written:
             memory = memories[name]
-            if memory.expanded:
+            stores = [a for a in plan.accesses.values() if a.param == name and a.op.kind != "load"]
+            if memory.expanded and any(not a.form.opaques for a in stores):
                 raise error(
                     "overlapping-output",
                     f"argument {name!r} is stored to, but its elements share memory (strides {memory.strides})",

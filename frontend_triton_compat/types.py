@@ -18,9 +18,14 @@ class dtype:
 
     name: str
 
-    def __post_init__(self) -> None:
-        if self.name not in _TABLE:
-            raise ValueError(f"no such dtype: {self.name!r}; known: {', '.join(_TABLE)}")
+    def __new__(cls, name: str) -> dtype:
+        """The one object of this name: kernels ask ``x.dtype is tl.float32``."""
+        if name not in _TABLE:
+            raise ValueError(f"no such dtype: {name!r}; known: {', '.join(_TABLE)}")
+        return _MADE.setdefault(name, super().__new__(cls))
+
+    def __reduce__(self) -> tuple[type[dtype], tuple[str]]:
+        return dtype, (self.name,)
 
     @property
     def kind(self) -> str:
@@ -151,6 +156,7 @@ _TABLE: dict[str, tuple[str, int, str]] = {
     "fp32": ("float", 32, "float32"),
     "fp64": ("float", 64, "float64"),
 }
+_MADE: dict[str, dtype] = {}
 # name -> (stored mantissa bits, exponent bias)
 _FLOAT_FORMAT = {
     "fp8e4nv": (3, 7),

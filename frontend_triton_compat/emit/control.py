@@ -37,14 +37,13 @@ class Control(Combine):
         """Both branches, one after the other: memory effects carry their conditions, results are selected."""
         for region in op.regions:
             self.block(region)
-        live = [(i, r) for i, r in enumerate(op.results) if r in self.plan.demand.live]
+        demand = self.plan.demand
+        live = [(i, r) for i, r in enumerate(op.results) if r in demand.live and r not in demand.indexed]
         if not live:
             return
         conditions = self.plan.walker.conjuncts(op.operands[0])
         mask = self.mask(conditions)
         for i, result in live:
-            if result in self.plan.demand.indexed:
-                continue
             yes, no = (self.value(region.yields[i]) for region in op.regions)
             if mask is None or mask.code == "True":
                 self.env[result] = yes

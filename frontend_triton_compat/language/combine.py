@@ -171,7 +171,8 @@ def _scalar_body(fn: Any, types: Sequence[Any], what: str, results: Sequence[Any
 
 
 def _close(block: Block, what: str) -> None:
-    """Refuse what a scalar function can't do; constants from outside move in."""
+    """Refuse what a scalar function can't do; constants from outside move in, what nobody looks at goes."""
+    _drop_unused(block)
     inside = set(block.args)
     moved: dict[Value, Value] = {}
     head: list[Op] = []
@@ -209,6 +210,30 @@ def _close(block: Block, what: str) -> None:
     last = block.ops[-1] if block.ops else Op("const", (), {}, current().where)
     block.yields = tuple(take(v, last) for v in block.yields)
     block.ops[:0] = head
+
+
+_EFFECTS = ("store", "atomic", "print_", "assert_", "if", "for", "while")
+
+
+def _drop_unused(block: Block) -> None:
+    """Take out operations whose results nobody looks at: `x + tl.zeros((1,), tl.int1)` to ask for a dtype, say."""
+    used = set(block.yields)
+    for op in walk(block):
+        used.update(*(region.yields for region in op.regions))
+        if op.kind in _EFFECTS:
+            used.update(op.operands)
+
+    def visit(inner: Block) -> None:
+        kept = []
+        for op in reversed(inner.ops):
+            if op.kind in _EFFECTS or any(r in used for r in op.results):
+                used.update(op.operands)
+                for region in reversed(op.regions):
+                    visit(region)
+                kept.append(op)
+        inner.ops[:] = reversed(kept)
+
+    visit(block)
 
 
 def _refused(found: str, op: Op, what: str) -> Exception:

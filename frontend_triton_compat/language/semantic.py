@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from frontend_triton_compat.ir import Value
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import current, fail
 from frontend_triton_compat.language.fold import fold, fold_cast, wrap
@@ -310,6 +311,8 @@ def cast(x: tensor, t: Any, rounding: str | None = None) -> tensor:
         return x
     if isinstance(t, pointer_type) and source in (INT64, UINT64):
         return bitcast(x, INT64)  # an address that points nowhere: it can be chosen, compared and stored
+    if isinstance(source, pointer_type) and t == INT1 and _is_place(x.handle):
+        return splat(constant(True, INT1), x.shape)  # an argument that was given: its address is not 0
     if isinstance(source, pointer_type) or isinstance(t, pointer_type):
         raise fail(
             "not-translated",
@@ -344,6 +347,14 @@ def cast(x: tensor, t: Any, rounding: str | None = None) -> tensor:
         # The GPU converts to a 32-bit integer and keeps the low bits.
         x = emit("cast", [x], [x.handle.type.with_element(INT32)], rounding=None)[0]
     return emit("cast", [x], [x.handle.type.with_element(t)], rounding=rounding)[0]
+
+
+def _is_place(pointer: Value) -> bool:
+    """Whether a pointer surely points into one of the kernel's tensors."""
+    op = pointer.producer
+    while op is not None and op.kind in ("ptr_add", "splat", "broadcast", "expand_dims", "trans", "reshape"):
+        op = op.operands[0].producer
+    return op is not None and op.kind == "arg"
 
 
 def bitcast(x: tensor, t: Any) -> tensor:

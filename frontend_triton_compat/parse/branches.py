@@ -72,8 +72,11 @@ class Branches(Statements):
         self.env = dict(before)
         merge = _Merge(self, condition, blocks, ends, gone, returned, where)
         names = {n for end in ends for n in end}
-        for name in sorted(n for n in names if ends[0].get(n, MISSING) is not ends[1].get(n, MISSING)):
-            if name in flags:
+        for name in sorted(names):
+            if ends[0].get(name, MISSING) is ends[1].get(name, MISSING):
+                if name not in flags:
+                    self.env[name] = ends[0][name]  # one value from before the `if` on both sides
+            elif name in flags:
                 merge.flag(name, guard)
             else:
                 merge.variable(name)

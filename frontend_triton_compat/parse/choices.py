@@ -14,6 +14,8 @@ from frontend_triton_compat.parse.lower_bounds import substitute
 from frontend_triton_compat.types import INT1, TileType
 
 _MOVES = ("splat", "broadcast", "expand_dims", "trans", "reshape")
+#: Operations that give the same wherever they stand.
+_PURE = ("const", "program_id", "arange", "map", "cast", "bitcast", "ptr_add", *_MOVES)
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class _Splitter:
 
     def __init__(self, access: Op, ops: list[Op]):
         self.access, self.ops, self.start = access, ops, len(ops)
+        self.hidden: set[Value] = set()  # values of branches, which are not there behind them
+        self.copies: dict[Value, Value] = {}
 
     def emit(self, kind: str, operands: tuple[Value, ...], t: TileType | None, **attrs: object) -> Value | None:
         """Append an operation at the access' place."""
@@ -88,22 +92,39 @@ class _Splitter:
         if op is None:
             return [_Candidate(pointer, None)]
         if op.kind == "map" and op["fn"] == "where":
-            condition, yes, no = op.operands
-            return self._either(condition, yes, no)
+            condition = self._visible(op.operands[0])
+            if condition is not None:
+                return self._either(condition, *op.operands[1:])
         if op.kind == "if":
             yes, no = (region.yields[op.results.index(pointer)] for region in op.regions)
-            inside = {r for region in op.regions for inner in walk(region) for r in inner.results}
-            if yes not in inside and no not in inside:
-                return self._either(op.operands[0], yes, no)
+            self.hidden |= {r for region in op.regions for inner in walk(region) for r in inner.results}
+            condition = self._visible(op.operands[0])
+            if condition is not None:
+                return self._either(condition, yes, no)
         if op.kind in ("ptr_add", *_MOVES):
-            inner = self.candidates(op.operands[0])
+            rest = [self._visible(v) for v in op.operands[1:]]
+            inner = self.candidates(op.operands[0]) if None not in rest else []
             if len(inner) > 1:
-                return [self._moved(op, c) for c in inner]
-        return [_Candidate(pointer, None)]
+                return [self._moved(op, c, [v for v in rest if v is not None]) for c in inner]
+        return [_Candidate(self._visible(pointer) or pointer, None)]
 
-    def _moved(self, op: Op, c: _Candidate) -> _Candidate:
+    def _visible(self, value: Value) -> Value | None:
+        """A value as it can be had at the access: itself, or a branch's arithmetic done again; None if it can't."""
+        if value not in self.hidden:
+            return value
+        if value not in self.copies:
+            op = value.producer
+            if op is None or op.kind not in _PURE:
+                return None
+            operands = tuple(v for v in map(self._visible, op.operands) if v is not None)
+            if len(operands) != len(op.operands):
+                return None
+            self.copies[value] = self.value(op.kind, operands, value.type, **op.attrs)
+        return self.copies[value]
+
+    def _moved(self, op: Op, c: _Candidate, rest: list[Value]) -> _Candidate:
         t = op.result.type
-        pointer = self.value(op.kind, (c.pointer, *op.operands[1:]), t, **op.attrs)
+        pointer = self.value(op.kind, (c.pointer, *rest), t, **op.attrs)
         condition = c.condition
         if condition is not None and op.kind != "ptr_add":
             condition = self.value(op.kind, (condition,), t.with_element(INT1), **op.attrs)

@@ -15,7 +15,6 @@ from typing import Any
 from bridge.diagnostics import Diagnostic
 from frontend_triton_compat.language.context import Context, fail
 from frontend_triton_compat.parse.calls import MAX_DEPTH, LocalFunction, is_constexpr_annotation
-from frontend_triton_compat.parse.expressions import is_run_time
 from frontend_triton_compat.parse.foreign import ours
 from frontend_triton_compat.parse.frame import stored_names
 from frontend_triton_compat.parse.regions import Regions
@@ -48,14 +47,7 @@ def inline(ctx: Context, fn: types.FunctionType, args: tuple[Any, ...], kwargs: 
     for name, parameter in signature.parameters.items():
         value = ours(values[name])
         if is_constexpr_annotation(parameter.annotation):
-            value = numbers(value)
-            if is_run_time(value):
-                raise fail(
-                    "needs-constexpr",
-                    f"`{name}` of {fn.__name__} is a tl.constexpr and gets a run-time value",
-                    why="a constexpr is known when the kernel is translated",
-                    do="pass a constexpr, or drop the annotation of the parameter",
-                )
+            value = numbers(value)  # a run-time value stays one: Triton reads annotations of launched kernels only
         values[name] = value
     body = body_of(node)
     frame = Function(ctx, replace(source, called_from=ctx.where), fn, set(values) | stored_names(body))

@@ -87,12 +87,87 @@ def test_sparse_tensor_has_no_plain_memory():
 def test_empty_tensor(empty):
     tensors = dict(zip("xo", x_and_o()))
     tensors[empty] = torch.empty(0)
-    refused("TPB254", lambda: add_one[(1,)](*tensors.values(), 0, BLOCK=64), *tensors.values())
+    refused("TPB254", lambda: add_one[(1,)](*tensors.values(), 64, BLOCK=64), *tensors.values())
 
 
 def test_empty_two_dimensional_tensor():
     x, o = x_and_o()
-    refused("TPB254", lambda: add_one[(1,)](torch.empty(4, 0), o, 0, BLOCK=64), o)
+    refused("TPB254", lambda: add_one[(1,)](torch.empty(4, 0), o, 3, BLOCK=64), o)
+
+
+@pytest.mark.parametrize("empty", ["x", "o", "xo"])
+def test_empty_tensors_that_nothing_touches(empty):
+    tensors = dict(zip("xo", x_and_o()))
+    before = {name: t.clone() for name, t in tensors.items()}
+    for name in empty:
+        tensors[name] = before[name] = torch.empty(3, 0)
+    for _ in range(2):
+        add_one[(1,)](*tensors.values(), 0, BLOCK=64)
+    assert all(torch.equal(tensors[name], before[name]) for name in tensors)
+    one = torch.ones(1), torch.zeros(1)
+    add_one[(1,)](*one, 1, BLOCK=64)  # what stands for an empty tensor is not what one element is
+    assert one[1].item() == 2
+    with pytest.raises(TranslationError, match="TPB254"):
+        add_one[(1,)](torch.empty(0), one[1], 1, BLOCK=64)
+
+
+@triton.jit
+def one_of_two(out, a, b, na, nb, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    if tl.load(out) > 0:
+        tl.store(out + i, tl.load(a + i, mask=i < na), mask=i < na)
+    else:
+        tl.store(out + i, tl.load(b + i, mask=i < nb), mask=i < nb)
+
+
+def test_an_empty_tensor_behind_a_condition_of_run_time():
+    out, b = torch.zeros(8), torch.arange(8.0)
+    one_of_two[(1,)](out, torch.empty(0), b, 8, 8, BLOCK=8)
+    assert torch.equal(out, b)
+
+
+@triton.jit
+def scatter_rows(out, index, x, row_stride, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    at = tl.load(index + i, mask=i < n)
+    tl.store(out + at * row_stride, tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def test_an_expanded_output_that_the_kernel_steps_through_itself():
+    out, index, x = torch.zeros(6, 4), torch.tensor([3, 0, 5]), torch.rand(3)
+    scatter_rows[(1,)](out[:, :1].as_strided((6, 3), (0, 1)), index, x, 4, 3, BLOCK=4)
+    want = torch.zeros(6, 4)
+    want[index, 0] = x
+    assert torch.equal(out, want)
+
+
+class Buffer:
+    """A library's own kind of tensor: a typed address in a storage, with strides that torch does not have."""
+
+    def __init__(self, base, shape, strides, offset):
+        self.base_tensor, self.dtype, self.shape, self.strides, self.offset = base, base.dtype, shape, strides, offset
+
+    def data_ptr(self):
+        return self.base_tensor.data_ptr() + self.offset * self.dtype.itemsize
+
+    def untyped_storage(self):
+        return self.base_tensor.untyped_storage()
+
+    def stride(self):
+        return self.strides
+
+
+@triton.jit
+def strided_copy(o, x, so, sx, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + i * so, tl.load(x + i * sx, mask=i < n), mask=i < n)
+
+
+def test_a_typed_address_with_negative_strides():
+    x, o = torch.arange(100.0), torch.zeros(200)
+    for _ in range(2):
+        strided_copy[(4,)](Buffer(o, (100,), (2,), 1), Buffer(x, (100,), (-1,), 99), 2, -1, 100, BLOCK=32)
+    assert torch.equal(o[1::2], x.flip(0)) and not o[::2].any()
 
 
 @triton.jit

@@ -152,3 +152,88 @@ def name_of_another_type(o, N: tl.constexpr):
 def test_a_name_from_before_the_loop_keeps_its_type():
     with pytest.raises(Diagnostic, match="loop-carried-type"):
         name_of_another_type[(1,)](torch.zeros(8), 8)
+
+
+@triton.jit
+def one_of_several(o, a, b, c, d, na, nb, nc, BLOCK: tl.constexpr):
+    x, y = tl.program_id(0), tl.program_id(1)
+    if y == 0:
+        p = a
+        n = na
+        at = 0
+    elif y == 1:
+        p = b
+        n = nb
+        at = na
+    elif y == 2:
+        p = c + 1
+        n = nc
+        at = na + nb
+    else:
+        p = d
+        n = nc
+        at = na + nb + nc
+    i = x * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + at + i, tl.load(p + i, mask=i < n), mask=i < n)
+
+
+def test_programs_that_each_copy_one_of_several_tensors():
+    a, b, c, d = torch.randn(30), torch.randn(50), torch.randn(18), torch.randn(17)
+    o = torch.zeros(114)
+    one_of_several[(4, 4)](o, a, b, c, d, 30, 50, 17, BLOCK=16)
+    assert torch.equal(o, torch.cat([a, b, c[1:], d]))
+
+
+@triton.jit
+def inner(x, lanes: tl.constexpr, scale: tl.constexpr):
+    return tl.where(lanes % 2 == 0, x * scale, 0.0)
+
+
+@triton.jit
+def given_or_not(o, x, w, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = inner(tl.load(x + i), i, 3.0)
+    if w:
+        v = v * tl.load(w + i)
+    if v.dtype is tl.float32:
+        v = v + 1
+    tl.store(o + i, v)
+
+
+def test_a_pointer_as_a_condition_a_dtype_by_identity_and_a_helpers_constexpr_that_is_a_tile():
+    x, w, o = torch.randn(16), torch.randn(16), torch.zeros(16)
+    even = torch.arange(16) % 2 == 0
+    given_or_not[(1,)](o, x, w, 16)
+    torch.testing.assert_close(o, torch.where(even, x * 3, 0) * w + 1)
+    given_or_not[(1,)](o, x, None, 16)
+    torch.testing.assert_close(o, torch.where(even, x * 3, 0) + 1)
+
+
+@triton.jit
+def is_a_float(x):
+    return (x + tl.zeros((1,), tl.int1)).dtype.is_floating()
+
+
+@triton.jit
+def larger(a, i, b, j):
+    mask = a > b
+    if is_a_float(a):
+        mask |= (a != a) & (b == b)
+    mask |= (a == b) & (i > j)
+    return tl.where(mask, a, b), tl.where(mask, i, j)
+
+
+@triton.jit
+def running_max(v, at, x, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a, b = tl.associative_scan((tl.load(x + i), i), 0, larger)
+    tl.store(v + i, a)
+    tl.store(at + i, b)
+
+
+def test_a_combine_function_that_asks_for_a_dtype_with_tiles():
+    x = torch.tensor([3.0, 1, 3, 7, 2, 7, 9, 0])
+    v, at = torch.zeros(8), torch.zeros(8, dtype=torch.int32)
+    running_max[(1,)](v, at, x, 8)
+    want = x.cummax(0)
+    assert torch.equal(v, want.values) and torch.equal(at.long(), want.indices)
