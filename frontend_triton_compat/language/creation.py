@@ -11,7 +11,7 @@ from typing import Any
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import current, fail
 from frontend_triton_compat.language.semantic import broadcast_to, cast, constant, emit, to_tensor
-from frontend_triton_compat.language.tensor import tensor
+from frontend_triton_compat.language.tensor import address, tensor
 from frontend_triton_compat.types import INT32, TileType, dtype
 
 ANY_SHAPE = "or allow other sizes, for kernels that need not run on Triton itself: @triton.jit(non_power_of_two=True)"
@@ -181,6 +181,8 @@ def cast_(input: Any, dtype: Any, fp_downcast_rounding: Any = None, bitcast: Any
 
     current("tl.cast")
     x = to_tensor(input)
+    if isinstance(x, address) and as_dtype(dtype).is_int():
+        x = tensor(x.handle)
     if unwrap(bitcast):
         return semantic.bitcast(x, as_dtype(dtype))
     return cast(x, as_dtype(dtype), unwrap(fp_downcast_rounding))

@@ -11,13 +11,23 @@ from typing import Any
 from frontend_triton_compat.language.block_pointer import BlockPointer
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import current, fail
-from frontend_triton_compat.language.semantic import broadcast, broadcast_to, cast, constant, emit, to_tensor
-from frontend_triton_compat.language.tensor import is_pointer, tensor
+from frontend_triton_compat.language.semantic import (
+    broadcast,
+    broadcast_to,
+    cast,
+    constant,
+    emit,
+    points_nowhere,
+    to_tensor,
+)
+from frontend_triton_compat.language.tensor import address, is_pointer, tensor
 from frontend_triton_compat.types import INT1, TileType
 
 
 def as_pointer(pointer: Any, what: str) -> tensor:
     """A pointer, checked."""
+    if isinstance(pointer, address):
+        raise points_nowhere(what)
     if not is_pointer(pointer):
         raise fail(
             "memory-access",

@@ -15,7 +15,7 @@ from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.language.context import current, fail
 from frontend_triton_compat.language.fold import fold, fold_cast, wrap
 from frontend_triton_compat.language.table import ROWS
-from frontend_triton_compat.language.tensor import is_number, is_pointer, tensor
+from frontend_triton_compat.language.tensor import address, is_number, is_pointer, tensor
 from frontend_triton_compat.types import (
     BF16,
     FP16,
@@ -40,8 +40,32 @@ Operand = Any  # a tensor or a Python number
 def emit(kind: str, operands: Sequence[tensor], types: Sequence[TileType], **attrs: Any) -> tuple[tensor, ...]:
     """Append one operation at the user's current expression and return its results."""
     ctx = current()
+    made = _with_addresses(kind, operands, attrs) if any(isinstance(t, address) for t in operands) else tensor
     values = ctx.builder.emit(kind, [t.handle for t in operands], types, ctx.where, **attrs)
-    return tuple(tensor(v) for v in values)
+    return tuple(made(v) for v in values)
+
+
+def _with_addresses(kind: str, operands: Sequence[tensor], attrs: dict[str, Any]) -> type[tensor]:
+    """What an operation makes of pointers that were integers.
+
+    Raises:
+        Diagnostic: it would need to know where they point.
+    """
+    if kind in ("splat", "broadcast", "expand_dims", "trans", "reshape") or attrs.get("fn") == "where":
+        return address
+    if attrs.get("fn") in ("eq", "ne") or (kind == "store" and not isinstance(operands[0], address)):
+        return tensor
+    raise points_nowhere(attrs.get("fn", kind))
+
+
+def points_nowhere(what: str) -> Exception:
+    """The diagnostic for a use of a pointer that was an integer."""
+    return fail(
+        "not-translated",
+        f"{what} of a pointer that was made from an integer",
+        why="a pointer is a place in one of the kernel's tensors here, not a number",
+        do="pass the tensor itself as an argument, and add offsets to it",
+    )
 
 
 def constant(value: Any, t: dtype, name: str = "", literal: bool = True) -> tensor:
@@ -307,10 +331,10 @@ def broadcast(a: tensor, b: tensor) -> tuple[tensor, tensor]:
 def cast(x: tensor, t: Any, rounding: str | None = None) -> tensor:
     """The same numbers in another type; what a C compiler for the GPU would do."""
     source = x.dtype
+    if isinstance(t, pointer_type) and source in (INT64, UINT64):
+        return address(bitcast(x, INT64).handle)
     if source == t:
         return x
-    if isinstance(t, pointer_type) and source in (INT64, UINT64):
-        return bitcast(x, INT64)  # an address that points nowhere: it can be chosen, compared and stored
     if isinstance(source, pointer_type) and t == INT1 and _is_place(x.handle):
         return splat(constant(True, INT1), x.shape)  # an argument that was given: its address is not 0
     if isinstance(source, pointer_type) or isinstance(t, pointer_type):

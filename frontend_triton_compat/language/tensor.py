@@ -207,6 +207,10 @@ class tensor:
         return f"tensor({self})"
 
 
+class address(tensor):
+    """A pointer made from an integer: it can be chosen, compared, stored and cast back, but points into no argument."""
+
+
 def is_pointer(x: Any) -> bool:
     """Whether a handle holds pointers."""
     return isinstance(x, tensor) and isinstance(x.dtype, pointer_type)

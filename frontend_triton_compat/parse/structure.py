@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from frontend_triton_compat.language.semantic import to_tensor
-from frontend_triton_compat.language.tensor import is_number, tensor
+from frontend_triton_compat.language.semantic import points_nowhere, to_tensor
+from frontend_triton_compat.language.tensor import address, is_number, tensor
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,8 @@ class Known:
 
 
 def _walk(value: Any, tiles: list[tensor]) -> Tree:
+    if isinstance(value, address):
+        raise points_nowhere("a choice by `if` or a loop")
     if isinstance(value, Static):
         return Tree("static", value.value)
     if isinstance(value, Known):

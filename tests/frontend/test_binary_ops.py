@@ -320,6 +320,14 @@ def addresses(a, b, c, out, N: tl.constexpr):
     tl.store(out + at, tl.where(tl.load(c + at), first, second))
 
 
+@pytest.mark.parametrize("use", ["p + 1", "tl.load(p)", "-p", "p if tl.load(x) > 0 else q", "tl.maximum(p, p)"])
+def test_what_needs_to_know_where_an_integer_points_is_refused(use):
+    text = f"    x = X\n    p = tl.load(x).to(tl.pi32_t)\n    q = tl.load(x + 1).to(tl.pi32_t)\n    z = {use}\n"
+    with pytest.raises(triton.TritonError) as caught:
+        run([text], {"X": of.empty(N, "int64")})
+    assert caught.value.slug == "not-translated" and "made from an integer" in str(caught.value)
+
+
 def test_integers_as_pointers_can_be_chosen_and_stored():
     a, b, c = of.edges("int64", N), of.edges("int64", N, 1), of.edges("int1", N)
     out = of.empty(N, "int64")
