@@ -371,7 +371,9 @@ class Signature:
 def _plain(t: torch.Tensor) -> torch.Tensor:
     """A tensor of a class of the user's as a plain one over its memory; what only stands for a tensor as it is."""
     own = type(t) not in (torch.Tensor, torch.nn.Parameter)
-    if own and type(t).__torch_dispatch__ is torch.Tensor.__torch_dispatch__ and compat.has_storage(t):
+    plain: Any = torch.Tensor
+    kind: Any = type(t)
+    if own and kind.__torch_dispatch__ is plain.__torch_dispatch__ and compat.has_storage(t):
         return t.as_subclass(torch.Tensor)  # type: ignore[arg-type]
     return t
 

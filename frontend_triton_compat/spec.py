@@ -159,9 +159,9 @@ def _map(op: Op) -> None:
     accepted: dict[str, Callable[[], bool]] = {
         "any": lambda: True,
         "float": t.is_floating,
-        "wide": lambda: t.name in ("fp32", "fp64"),
-        "fp32": lambda: t.name == "fp32",
-        "fp64": lambda: t.name == "fp64",
+        "wide": lambda: str(t) in ("fp32", "fp64"),
+        "fp32": lambda: str(t) == "fp32",
+        "fp64": lambda: str(t) == "fp64",
         "int": t.is_int,
         "number": lambda: t.is_floating() or (t.is_int() and not t.is_bool()),
         "bool": t.is_bool,

@@ -119,7 +119,7 @@ def _check_operands(a: tensor, b: tensor) -> None:
             do="cast one of them to the other's type: tl.dot(a, b.to(a.dtype))",
         )
     fits = len(a.shape) == len(b.shape) and len(a.shape) >= 2
-    if not fits or a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
+    if not fits or a.shape[-1:] != b.shape[-2:-1] or a.shape[:-2] != b.shape[:-2]:
         raise fail(
             "shape-mismatch",
             f"dot of shapes {a.shape} and {b.shape}",
