@@ -103,7 +103,9 @@ class Base:
         self.lines.append("    " * self.indent + line + note)
 
     def assign(self, hint: str, expr: Expr, op: Op | None = None) -> Expr:
-        """Bind an expression to a name and return the name as an expression."""
+        """Bind an expression to a name and return the name as an expression; a number stays a number."""
+        if expr.literal is not None and not expr.dims:
+            return expr
         name = self.fresh(hint)
         self.put(f"{name} = {expr.code}", op)
         return Expr(name, expr.dims, None, expr.fills)
@@ -205,13 +207,16 @@ class Base:
         fills = {v: literal(False) for v in false_past}
         if not parts:
             return None if not fills else Expr("True", (), True, fills)
-        dims = union(parts)
-        text = " & ".join(tight(align(p, dims)) for p in parts) if len(parts) > 1 else align(parts[0], dims)
         for p in parts:
             for var, fill in p.fills.items():
                 if fill.literal is False:
                     fills[var] = fill
-        return Expr(text, dims, None, fills)
+        if any(p.literal is False for p in parts):
+            return Expr("False", (), False, fills)
+        parts = [p for p in parts if p.literal is not True] or [literal(True)]
+        dims = union(parts)
+        text = " & ".join(tight(align(p, dims)) for p in parts) if len(parts) > 1 else align(parts[0], dims)
+        return Expr(text, dims, parts[0].literal if len(parts) == 1 else None, fills)
 
     def _false_past_crop(self, form: Form) -> set[Var]:
         out = set()
@@ -224,6 +229,8 @@ class Base:
     def _condition(self, c: Conjunct) -> Expr:
         if c.form is not None:
             form = c.form
+            if form.is_const:
+                return literal(form.const < 0)
             positive = Form(0, {s: k for s, k in form.terms.items() if k > 0})
             negative = Form(form.const, {s: k for s, k in form.terms.items() if k < 0}).scale(-1)
             if not positive.terms:
@@ -236,6 +243,8 @@ class Base:
             return self.active[c.loop]
         assert c.value is not None
         inner = self.value(c.value)
+        if c.negate and inner.literal is not None:
+            return literal(not inner.literal)  # ~True is a number in Python
         return Expr(f"~{inner.operand}", inner.dims) if c.negate else inner
 
     def masked(self, mask: Expr | None, value: Expr, other: Expr, dtype_name: str) -> Expr:

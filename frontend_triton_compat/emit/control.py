@@ -40,7 +40,7 @@ class Control(Combine):
         demand = self.plan.demand
         live = [(i, r) for i, r in enumerate(op.results) if r in demand.live and r not in demand.indexed]
         if not live:
-            return
+            return  # nobody looks at the condition either
         conditions = self.plan.walker.conjuncts(op.operands[0])
         mask = self.mask(conditions)
         for i, result in live:
@@ -200,6 +200,8 @@ class Control(Combine):
         if self.plan.ordered:
             self._ordered_while(op, data)
             return
+        if cond.yields[0] not in self.plan.demand.live:
+            return  # nothing in it is looked at
         if not data:
             raise error("not-translated", "a while loop whose condition never changes", where=op.where)
 
@@ -297,7 +299,7 @@ class Control(Combine):
                 break
             self._restore(saved)
             dims = wanted
-        texts = [self._shaped(final, dims[arg], arg) for (_, arg, _), final in zip(data, finals)]
+        texts = [self.shaped(final, dims[arg], arg) for (_, arg, _), final in zip(data, finals)]
         self.put(f"return {tuple_of([*texts, *([again[1]()] if again else [])])}")
         self.indent -= 1
         self._leave(op, body)
@@ -310,7 +312,7 @@ class Control(Combine):
             self.indent -= 1
             self._leave(op, op.regions[0])
             call = call.replace("{test}", more)
-        starts = [self._shaped(inits[arg], dims[arg], arg) for _, arg, _ in data]
+        starts = [self.shaped(inits[arg], dims[arg], arg) for _, arg, _ in data]
         start = tuple_of([*starts, *([again[0]] if again else [])])
         call = call.replace("{step}", step).replace("{init}", start)
         outs = [self.fresh(results[i].name or arg.name or "carried") for i, arg, _ in data]
@@ -353,7 +355,7 @@ class Control(Combine):
             return new
         return union([Expr("", old), Expr("", new)])
 
-    def _shaped(self, expr: Expr, dims: tuple[Var | None, ...], value: Value) -> str:
+    def shaped(self, expr: Expr, dims: tuple[Var | None, ...], value: Value) -> str:
         """An expression in exactly these dimensions and the value's dtype."""
         name = self._dtype_name(value)
         if expr.literal is not None and not expr.dims:

@@ -16,7 +16,7 @@ from typing import Any
 
 from frontend_triton_compat.access import Slice, View, Window
 from frontend_triton_compat.demand import Access
-from frontend_triton_compat.emit import atomics
+from frontend_triton_compat.emit import atomics, prints
 from frontend_triton_compat.emit.expr import Expr, align, shape_of, tight, tuple_of, union
 from frontend_triton_compat.emit.module import Check, Module, Operand, Result
 from frontend_triton_compat.emit.program import Emitter, KeepWhole
@@ -417,6 +417,10 @@ class CpuEmitter(Emitter):
             left = f"{at} % {stride}"
         return ", ".join(out)
 
+    def print_(self, op: Op) -> None:
+        """A line for each program that gets here."""
+        prints.print_(self, op)
+
     # -- the module
 
     def module(self) -> Module:
@@ -469,6 +473,7 @@ class CpuEmitter(Emitter):
             "",
             "import jax",
             "import jax.numpy as jnp",
+            *(["import numpy as np"] if "print_values" in self.helpers else []),
             "from jax import lax",
             "from jax.experimental import pallas as pl",
         ]

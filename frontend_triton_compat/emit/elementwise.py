@@ -44,7 +44,7 @@ class Elementwise(Base):
             if not (len(conditions) == 1 and conditions[0].value is op.result):
                 mask = self.mask(conditions)
                 mask = mask if mask is not None else literal(True)
-                if mask.literal is True:
+                if mask.literal is not None:
                     self.env[op.result] = mask
                     return None
                 return mask

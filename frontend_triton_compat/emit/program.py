@@ -37,8 +37,7 @@ class Emitter(Control):
             self.atomic(op)
             return
         if op.kind == "print_":
-            for operand in op.operands:
-                self.put(f"jax.debug.print({op.attrs.get('prefix', '')!r} + ' {{}}', {self.value(operand).code})", op)
+            self.print_(op)
             return
         if op.kind == "assert_":
             self.assertion(op)
@@ -70,6 +69,11 @@ class Emitter(Control):
     def assertion(self, op: Op) -> None:
         """A condition that has to hold in every program."""
         raise self.refuse(op)
+
+    def print_(self, op: Op) -> None:
+        """Values printed while the kernel runs."""
+        for operand in op.operands:
+            self.put(f"jax.debug.print({op.attrs.get('prefix', '')!r} + ' {{}}', {self.value(operand).code})", op)
 
     def pointer_sum(self, op: Op) -> Expr:
         """A pointer's offset that is data: kept in 64 bits."""

@@ -308,7 +308,7 @@ class TpuEmitter(Emitter):
             dims = union([Expr("", shape), Expr("", init.dims)]) if init.dims else shape
             ref = self.fresh(f"{arg.name or 'acc'}_ref")
             self.scratch.append((ref, dims, op.results[i].type.element.numpy_name))
-            lines.append(f"    {ref}[...] = {self._shaped(init, dims, op.operands[3 + i])}")
+            lines.append(f"    {ref}[...] = {self.shaped(init, dims, op.operands[3 + i])}")
             refs.append((ref, dims))
         self.put(f"@pl.when(pl.program_id({axis}) == 0)", op)
         self.put(f"def {self.fresh('start')}():")

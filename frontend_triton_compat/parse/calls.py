@@ -195,8 +195,13 @@ def _isinstance(value: Any, cls: Any) -> bool:
 
 def _print(*args: Any, **kwargs: Any) -> None:
     if any(is_run_time(a) for a in args):
-        prefix = args[0] if args and isinstance(args[0], str) else ""
-        control.device_print(prefix, *(a for a in args if not isinstance(a, str)))
+        prefix: list[str] = []
+        for arg in args:
+            if isinstance(arg, str):
+                prefix.append(arg)
+            else:
+                control.device_print(" ".join([*prefix, ""]), arg)
+                prefix.clear()
     else:
         builtins.print(*args, **kwargs)
 

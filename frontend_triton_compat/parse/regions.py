@@ -155,10 +155,10 @@ class Regions(Branches):
     ) -> bool:  # fmt: skip
         """Translate a loop; False after a name was forgotten that an earlier loop left and this one uses anew."""
         depth, known = len(self.scopes), [x.const for x in bounds]
-        if None not in known and (known[1] - known[0]) * known[2] > 0:  # type: ignore[operator]
-            new = self._bind_first(s, target, bounds[0])
-        else:
-            new = set()
+        turns = None if None in known else range(*known)  # type: ignore[arg-type]
+        if turns is not None and not turns:
+            return True  # there is no turn
+        new = self._bind_first(s, target, bounds[0]) if turns else set()
         before = dict(self.env)
         try:
             found = self._counted(s, target, bounds, hints, where)

@@ -22,7 +22,7 @@ from frontend_triton_compat.ir import Kernel
 from frontend_triton_compat.schedule.chunks import chunk
 from frontend_triton_compat.schedule.crop import crop, too_small
 from frontend_triton_compat.schedule.loops import fold_loops
-from frontend_triton_compat.schedule.order import needs_order, races
+from frontend_triton_compat.schedule.order import needs_order, prints, races
 from frontend_triton_compat.schedule.plan import Fold, Schedule, settle
 from frontend_triton_compat.schedule.programs import merge, numbered_by_atoms, product_grid
 from frontend_triton_compat.schedule.windows import finish_accesses, make_windows, order_batch
@@ -43,7 +43,8 @@ def schedule(
         kernel: the parsed kernel; its index arithmetic is rewritten in place.
         memories: what each pointer parameter points at.
         uncropped: names of variables that must keep their full size (an emitter found that it needs all of them).
-        chunked: run programs a chunk at a time where all at once would take too much memory.
+        chunked: for the CPU, where programs run a chunk at a time if all at once would take too much memory, and one at
+            a time if they print.
         aliases: parameters that point into another one's memory: name -> (that parameter, offset in elements).
 
     Raises:
@@ -52,7 +53,7 @@ def schedule(
     dims = infer(kernel)
     plan = _analyse(kernel, dims, memories, aliases or {})
     _refuse_empty(plan)
-    ordered = needs_order(plan)
+    ordered = needs_order(plan) or (chunked and prints(kernel))
     if not ordered:
         if not product_grid(plan):
             numbers = numbered_by_atoms(plan)

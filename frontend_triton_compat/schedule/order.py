@@ -8,7 +8,7 @@ run as Triton's interpreter runs them: axis 0 outermost, each program in full be
 from __future__ import annotations
 
 from frontend_triton_compat.demand import Access
-from frontend_triton_compat.ir import Op
+from frontend_triton_compat.ir import Kernel, Op, walk
 from frontend_triton_compat.schedule.overlap import programs_meet
 from frontend_triton_compat.schedule.plan import Schedule
 
@@ -19,6 +19,11 @@ COMMUTING = ("add", "max", "min", "and", "or", "xor")
 def needs_order(plan: Schedule) -> bool:
     """Whether the order of programs shows through an atomic operation, or may stop one."""
     return any(op.kind == "atomic" and _shows(plan, op) for op in plan.demand.accesses)
+
+
+def prints(kernel: Kernel) -> bool:
+    """Whether programs print, which shows their order."""
+    return any(op.kind == "print_" for op in walk(kernel.body))
 
 
 def races(plan: Schedule) -> bool:

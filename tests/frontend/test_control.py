@@ -280,3 +280,71 @@ def test_refused(kernel, more, slug, text):
     assert refused.value.slug == slug
     assert refused.value.where.line > 0
     assert refused.value.do
+
+
+# -- what random kernels found
+
+
+@triton.jit
+def bounded(v, low, high):
+    if v < low:
+        return low
+    if v > high:
+        return high
+    return v
+
+
+@triton.jit
+def known_at_last(o, x, n):
+    p = tl.program_id(0)
+    zero = tl.load(x).to(tl.int32) * 0
+    i = zero + 1
+    j = p * 2 + zero
+    if i > 0 and j < 4:  # both hold, which only the forms of the numbers say
+        tl.store(o + 4 * p, 7)
+        i = i + 1
+    else:
+        tl.store(o + 4 * p, 8)
+    k = bounded(zero + 2, zero - 3, zero + 2)  # returns one and the same value on two ways
+    k = k if p == 1 else k
+    tl.store(o + 4 * p + 1, bounded(k, zero - 1, k) % 7 + i // 2)
+    flag = i <= -2
+    tl.store(o + 4 * p + 2, 5, mask=not flag)
+    for m in range(0, n - n):
+        while m < n:
+            m += 1
+            if tl.load(x + m) > p:
+                tl.store(o, m)
+    tl.store(o + 4 * p + 3, (zero + 2147483647) * 2 + 5)
+
+
+def test_numbers_that_turn_out_to_be_known():
+    o = torch.full((12,), -7, dtype=torch.int32)
+    known_at_last[(3,)](o, torch.ones(4), 3)
+    assert o.tolist() == [7, 3, 5, 3, 7, 3, 5, 3, 8, 2, 5, 3]
+
+
+# -- prints
+
+
+@triton.jit
+def printing(x, n):
+    p = tl.program_id(0)
+    if p == 1:
+        tl.device_print("one", p)
+    for i in range(n):
+        v = tl.load(x + i)
+        if v > 0:
+            print("turn", i, "value", v)
+    tl.device_print("hex ", p + 254, hex=True)
+    tl.device_print("tile", tl.arange(0, 4) * p)
+
+
+def test_prints_come_from_the_programs_that_get_there(capfd):
+    printing[(2,)](torch.tensor([1.5, -1.0, 2.5]), 3)
+    lines = capfd.readouterr().out.splitlines()
+    first = ["turn 0", "value 1.5", "turn 2", "value 2.5"]
+    want = [(0, line) for line in [*first, "hex 0xfe", "tile: [0 0 0 0]"]]
+    want += [(1, line) for line in ["one: 1", *first, "hex 0xff", "tile: [0 1 2 3]"]]
+    assert sorted(lines) == sorted(f"({p}, 0, 0) {line}" for p, line in want)
+    assert [line[1] for line in lines] == ["0"] * 6 + ["1"] * 7
