@@ -66,7 +66,9 @@ def section(package: str, results: list[table.Result]) -> str:
     right, run = sum(o == "right" for o in outcomes), sum(o not in ("", "not supported") for o in outcomes)
     counted = f"{right} of {run} passes are right (a pass: one row, one dtype, forward or backward)."
     text = table.markdown(results)
-    return f"## {distribution} {version}\n\ntorch {torch.__version__.split('+')[0]}. {counted}\n\n{text}\n"
+    note = getattr(importlib.import_module(f"rows_{package}"), "NOTE", "")
+    told = f"{counted}\n\n{note}" if note else counted
+    return f"## {distribution} {version}\n\ntorch {torch.__version__.split('+')[0]}. {told}\n\n{text}\n"
 
 
 def write(sections: dict[str, str], page: Path = DOCS) -> None:
