@@ -1,0 +1,121 @@
+"""The module's text: the kernel and the function that calls it.
+
+Input: the statements and specs of a kernel. Output: a `Module`. Law: what is written is what a Pallas programmer would
+write by hand; it imports jax only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frontend_triton_compat.emit.expr import shape_of
+from frontend_triton_compat.emit.module import Module, Operand, Result
+from frontend_triton_compat.emit.tpu.loops import Loops
+from frontend_triton_compat.emit.tpu.operands import Spec
+from frontend_triton_compat.forms import Var
+from frontend_triton_compat.ir import Op
+
+
+class Text(Loops):
+    """The text around the statements."""
+
+    vmem_limit: int
+
+    def check_types(self, op: Op) -> None:
+        """Refuse what the chip has no registers for."""
+        raise NotImplementedError
+
+    def module(self) -> Module:
+        """Emit the kernel and the function that calls it."""
+        plan, grid = self.plan, self.blocks.grid
+        for op in plan.kernel.body.ops:
+            if op.kind == "arg" and not op.result.type.is_pointer and op.result in plan.demand.live:
+                self.env[op.result] = self.assign(op["name"], self.arg_(op), op)
+        for op in plan.kernel.body.ops:
+            if op.kind != "arg":
+                self.check_types(op)
+                self.op(op)
+        self.check_pieces()
+        name = plan.kernel.name
+        reads = [s for s in self.inputs if any(s.ref in line for line in self.lines)]
+        written = [p for p in plan.written if p in self.outputs]
+        scalars = list(self.scalars)
+        arrays = list(dict.fromkeys(s.param for s in reads))
+        refs = [s.ref for s in reads] + [f"{s}_ref" for s in scalars]
+        outs = [self.outputs[p].ref for p in written]
+        scratch = [ref for ref, _, _ in self.scratch]
+        text = [
+            f'"""`{name}` for a TPU, written from {self.origin()}."""',
+            "",
+            "import jax",
+            "import jax.numpy as jnp",
+            "from jax import lax",
+            "from jax.experimental import pallas as pl",
+            "from jax.experimental.pallas import tpu as pltpu",
+            *(line for helper in self.helper_text() for line in ("", helper)),
+            "",
+            "",
+            f"def {name}_kernel({', '.join([*refs, *outs, *scratch])}):",
+            *(self.lines or ["    pass"]),
+            "",
+            "",
+            f"def {name}({', '.join([*arrays, *scalars])}{', ' if arrays or scalars else ''}interpret=False):",
+        ]
+        letters = [self._letter(v, i) for i, v in enumerate(grid)]
+        specs = [self._block_spec(s, letters) for s in reads]
+        specs += ["pl.BlockSpec(memory_space=pltpu.SMEM)"] * len(scalars)
+        shapes = [f"jax.ShapeDtypeStruct({plan.views[p].shape}, jnp.{self._element(p)})" for p in written]
+        semantics = ["parallel"] * len(grid)
+        if self.blocks.fold is not None:
+            semantics[-1] = "arbitrary"
+        steps = ", ".join(str(self.blocks.steps(v)) for v in grid)
+        axes = ", ".join(f"{v.name} by {self.extent(v)}" for v in grid)
+        call = [
+            "    results = pl.pallas_call(",
+            f"        {name}_kernel,",
+            f"        grid=({steps}{',' if len(grid) == 1 else ''}),  # {axes}",
+            "        in_specs=[",
+            *(f"            {s}," for s in specs),
+            "        ],",
+            "        out_specs=[",
+            *(f"            {self._block_spec(self.outputs[p], letters)}," for p in written),
+            "        ],",
+            "        out_shape=[",
+            *(f"            {s}," for s in shapes),
+            "        ],",
+        ]
+        if self.scratch:
+            rows = [f"pltpu.VMEM({shape_of(dims, self.extent)}, jnp.{dt})" for _, dims, dt in self.scratch]
+            call.append(f"        scratch_shapes=[{', '.join(rows)}],")
+        if grid:
+            call.append(
+                f"        compiler_params=pltpu.CompilerParams(\n"
+                f"            dimension_semantics={tuple(semantics)}, vmem_limit_bytes={self.vmem_limit}\n        ),"
+            )
+        call += [
+            f"        name={name!r},",
+            "        interpret=interpret,",
+            f"    )({', '.join([*(s.param for s in reads), *scalars])})",
+        ]
+        text += call
+        text.append("    return tuple(results)")
+        operands = [Operand(p, plan.views[p].shape, plan.views[p].origin) for p in arrays]
+        operands += [Operand(s, (1,), scalar=True) for s in scalars]
+        results = [
+            Result(p, v.shape, v.origin, v.strides, tuple((0, n) for n in v.shape))
+            for p, v in ((p, plan.views[p]) for p in written)
+        ]
+        return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results))
+
+    def _letter(self, var: Var, i: int) -> str:
+        return "ijkl"[i] if i < 4 else f"g{i}"
+
+    def _block_spec(self, spec: Spec, letters: Sequence[str]) -> str:
+        grid = self.blocks.grid
+        index = [letters[grid.index(v)] if isinstance(v, Var) else str(v) for v in spec.index]
+        inside = f"{index[0]}," if len(index) == 1 else ", ".join(index)
+        return f"pl.BlockSpec({spec.block}, lambda {', '.join(letters)}: ({inside}))"
+
+    def _element(self, param: str) -> str:
+        access = next(a for a in self.plan.accesses.values() if a.param == param)
+        return access.op.operands[0].type.element.element_ty.numpy_name  # type: ignore[union-attr]
