@@ -6,6 +6,7 @@ on a target stops with a `bridge.diagnostics.TranslationError`.
 """
 
 import importlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from frontend_triton_compat import language, modules
@@ -40,6 +41,46 @@ def cdiv(x: int, y: int) -> int:
 def next_power_of_2(n: int) -> int:
     """The smallest power of two that is at least `n` (0 for 0)."""
     return 1 << (n - 1).bit_length() if n > 0 else 0
+
+
+def verify(
+    kernel: Any,
+    args: Sequence[Any] | Mapping[str, Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    grid: Any = None,
+    target: str = "tpu:v5e",
+    reference: Any = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> Any:
+    """Compare a kernel's form for a target with its CPU form and a reference.
+
+    Args:
+        kernel: a kernel of `jit`, also behind `autotune` or `heuristics`.
+        args: the launch's positional arguments, with data; small ones, for every grid step is simulated. Or a dict of
+            all of them by name.
+        kwargs: the launch's keyword arguments.
+        grid: the launch's grid; the last launch's when None.
+        target: ``"tpu:v5e"`` ...; ``"cpu"`` compares the CPU form with the reference.
+        reference: a function that is given the launch's arguments, or those that its own parameters name, and returns
+            what the stored tensors hold afterwards (in the order of the kernel's parameters, or a dict by name) or
+            writes to its arguments; tensors themselves; or ``"triton"``: the genuine package's interpreter.
+        rtol: relative tolerance; by the tensor's dtype when None.
+        atol: absolute tolerance; by the tensor's dtype when None, times the root mean square of its elements where
+            that is more than 1.
+
+    Returns:
+        A `frontend_triton_compat.verified.Verified`; prints as a few lines.
+
+    Raises:
+        Diagnostic: ``verify-mismatch`` with the first differing element, ``kernel-race``, a broken law of the target,
+            or whatever keeps the kernel from being translated.
+    """
+    if isinstance(args, Mapping):
+        args, kwargs = (), {**args, **(kwargs or {})}
+    options = {"target": target, "reference": reference, "rtol": rtol, "atol": atol}
+    return kernel.verify(*args, grid=grid, **options, **(kwargs or {}))
 
 
 def __getattr__(name: str) -> Any:
@@ -78,4 +119,5 @@ __all__ = [
     "reinterpret",
     "retarget",
     "set_allocator",
+    "verify",
 ]

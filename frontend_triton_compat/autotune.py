@@ -104,6 +104,10 @@ class _Launcher:
         """See `JITFunction.check`."""
         return self.wrapper.check(*args, grid=self.grid, target=target, **kwargs)
 
+    def verify(self, *args: Any, target: str = "tpu:v5e", **kwargs: Any) -> Any:
+        """See `JITFunction.verify`."""
+        return self.wrapper.verify(*args, grid=self.grid, target=target, **kwargs)
+
 
 class _Wrapper:
     """What `autotune` and `heuristics` share: they stand in front of a kernel and add keyword arguments."""
@@ -148,6 +152,10 @@ class _Wrapper:
     def check(self, *args: Any, grid: Any = None, target: str = "tpu:v5e", **kwargs: Any) -> Any:
         """See `JITFunction.check`; nothing is measured: the choice of an earlier launch, or the first, is checked."""
         return self.fn.check(*args, grid=grid, target=target, **self._chosen(args, kwargs))
+
+    def verify(self, *args: Any, grid: Any = None, target: str = "tpu:v5e", **kwargs: Any) -> Any:
+        """See `JITFunction.verify`; nothing is measured: the choice of an earlier launch, or the first, is verified."""
+        return self.fn.verify(*args, grid=grid, target=target, **self._chosen(args, kwargs))
 
     def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
         """Call `hook` with the arguments before every launch."""

@@ -57,6 +57,10 @@ class Launcher:
         """See `JITFunction.check`."""
         return self.kernel.check(*args, grid=self.grid, target=target, **kwargs)
 
+    def verify(self, *args: Any, target: str = "tpu:v5e", **kwargs: Any) -> Any:
+        """See `JITFunction.verify`."""
+        return self.kernel.verify(*args, grid=self.grid, target=target, **kwargs)
+
 
 class JITFunction(Reflection):
     """A Triton kernel: launched with ``kernel[grid](...)``, or called from another kernel.
@@ -304,6 +308,41 @@ class JITFunction(Reflection):
         from frontend_triton_compat.offline import check
 
         return check(self, args, kwargs, self._grid_or_last(grid), target)
+
+    def verify(
+        self,
+        *args: Any,
+        grid: Any = None,
+        target: str = "tpu:v5e",
+        reference: Any = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Compare the kernel's form for a target with its CPU form and a reference, on copies of the arguments.
+
+        Args:
+            *args: the launch's arguments, with data; small ones, for every grid step is simulated.
+            grid: the launch's grid; the last launch's when None.
+            target: ``tpu:v5e`` ...
+            reference: see `frontend_triton_compat.verify`.
+            rtol: relative tolerance; by the tensor's dtype when None.
+            atol: absolute tolerance; by the tensor's dtype when None.
+            **kwargs: the launch's keyword arguments.
+
+        Returns:
+            A `frontend_triton_compat.verified.Verified`; prints as a few lines.
+
+        Raises:
+            Diagnostic: ``verify-mismatch`` with the first differing element, ``kernel-race``, or a refused kernel.
+        """
+        from frontend_triton_compat.verified import verify_launch  # imported late: brings in every emitter
+
+        __tracebackhide__ = True
+        try:
+            return verify_launch(self, args, kwargs, self._grid_or_last(grid), target, reference, rtol, atol)
+        except Diagnostic as problem:
+            raise shortened(problem) from problem.__cause__
 
     def _grid_or_last(self, grid: Any) -> Any:
         if grid is not None:

@@ -169,7 +169,7 @@ def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], g
         specs = specs_of(module, kernel._signature.call(args, kwargs, placeless=True))
         report = pc.schedule_report(load_source(module.source, module.entry), specs, target)
     except Diagnostic as refused:
-        at = _users_line(refused.where, module, where)
+        at = users_line(refused.where, module, where)
         return Verdict(
             **base,
             verdict="failed" if refused.slug in _DEFECTS else "diagnosed",
@@ -190,7 +190,7 @@ def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], g
     return Verdict(**base, verdict="ok", static=static, source=module.source, report=report)
 
 
-def _users_line(found: Where | None, module: Module | None, kernel: Where) -> Where:
+def users_line(found: Where | None, module: Module | None, kernel: Where) -> Where:
     """A place in emitted source as the user's line that it was written from."""
     if found is None or module is None or not found.file.startswith("<torch-pallas"):
         return found or kernel

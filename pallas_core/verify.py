@@ -89,10 +89,56 @@ def verify(
         )
     lowering.check_args(args)
     kind = handover.kind_of(args, where)
-    program = offline.trace_for(f, args, target)
-    chip = lowering.chip_of(program.target)
-    laws.check_tpu(program, chip)
-    arrays = [bridge.to_jax(a) for a in args] if kind == "torch" else list(args)
+    found = interpret(f, [bridge.to_jax(a) for a in args] if kind == "torch" else list(args), target, where)
+    expected = jax.tree.leaves(reference(*args), is_leaf=lambda x: hasattr(x, "shape"))
+    got = jax.tree.leaves(found.results)
+    if len(expected) != len(got):
+        raise error(
+            "verify-mismatch",
+            f"`{found.name}` has {len(got)} outputs, the reference {len(expected)}",
+            where=where,
+            why="outputs are compared one by one.",
+            do="let the reference return the same outputs",
+        )
+    largest = 0.0
+    for i, (mine, right) in enumerate(zip(got, expected)):
+        largest = max(largest, _compare(found.name, i, mine, right, rtol, atol, where))
+    return Verified(found.name, found.target, largest, len(got), found.races)
+
+
+@dataclass(frozen=True)
+class Interpreted:
+    """What a function gave on a target's interpreter.
+
+    Attributes:
+        name: of the function.
+        target: whose form ran.
+        results: as the function returns them, as jax arrays.
+        races: False: none were found; None: this interpreter, or this jax, can't tell.
+    """
+
+    name: str
+    target: str
+    results: Any
+    races: bool | None
+
+
+def interpret(
+    f: Callable[..., Any], arrays: Sequence[Any], target: str | Target, where: Where | None = None
+) -> Interpreted:
+    """Run a function's form for a target on the target's interpreter, its laws checked first.
+
+    Args:
+        f: as for `verify`.
+        arrays: jax arrays with data.
+        target: ``"tpu:v5e"`` ...
+        where: what a race is blamed on where no kernel has a line.
+
+    Raises:
+        Diagnostic: a law that is broken, or ``kernel-race``.
+    """
+    program = offline.trace_for(f, arrays, target)  # refuses a target that has no interpreter here
+    laws.check_tpu(program, lowering.chip_of(program.target))
     results, races = _interpret(f, arrays, program)
     if races:
         raise error(
@@ -102,20 +148,7 @@ def verify(
             why="the interpreter saw two accesses to one place, at least one a write, with no order between them.",
             do="wait for a copy before its memory is used, and mark an axis whose programs share an output 'arbitrary'",
         )
-    expected = jax.tree.leaves(reference(*args), is_leaf=lambda x: hasattr(x, "shape"))
-    got = jax.tree.leaves(results)
-    if len(expected) != len(got):
-        raise error(
-            "verify-mismatch",
-            f"`{program.name}` has {len(got)} outputs, the reference {len(expected)}",
-            where=where,
-            why="outputs are compared one by one.",
-            do="let the reference return the same outputs",
-        )
-    largest = 0.0
-    for i, (mine, right) in enumerate(zip(got, expected)):
-        largest = max(largest, _compare(program.name, i, mine, right, rtol, atol, where))
-    return Verified(program.name, str(program.target), largest, len(got), races)
+    return Interpreted(program.name, str(program.target), results, races)
 
 
 def _interpret(f: Callable[..., Any], arrays: Sequence[Any], program: lowering.Program) -> tuple[Any, bool | None]:
