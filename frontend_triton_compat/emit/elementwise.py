@@ -128,6 +128,9 @@ class Elementwise(Base):
                 if picked is not None:
                     out[var] = picked
                 continue
+            if fn == "where" and all(p is not None and p.literal == 0 and not p.dims for p in parts[1:]):
+                out[var] = literal(parts[1].literal)  # type: ignore[union-attr]
+                continue  # whichever it is
             if any(p is None for p in parts):
                 continue
             known = [p for p in parts if p is not None]

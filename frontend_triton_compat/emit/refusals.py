@@ -7,20 +7,36 @@ its line, the reason, and the rewrite.
 from __future__ import annotations
 
 from bridge.diagnostics import Diagnostic, error
+from frontend_triton_compat.demand import Access
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
 
 
-def untiled(op: Op, param: str) -> Diagnostic:
-    """The diagnostic for an access that no block covers."""
+def untiled(plan: Schedule, access: Access) -> Diagnostic:
+    """The diagnostic for an access that no block covers: it names the term of the address that breaks it."""
+    param = access.param
     return error(
         "access-not-tiled",
-        f"the {op.kind} on {param!r} does not address a block",
-        where=op.where,
-        why=f"a TPU copies blocks of an array to its cores; the offsets into {param!r} are not a start plus a step "
-        "along each dimension, or come from memory",
+        f"the {access.op.kind} on {param!r} does not address a block",
+        where=access.op.where,
+        why=f"a TPU copies blocks of an array to its cores: a start plus a step along each dimension. In the offsets "
+        f"into {param!r}, {_broken_term(plan, access)} is no such step",
         do=f"address {param!r} as base + row * stride + arange, one program or loop variable a dimension",
     )
+
+
+def _broken_term(plan: Schedule, access: Access) -> str:
+    """Which part of an address no block can follow, in words."""
+    form = plan.form(access.form)
+    words = {"imod": "a remainder", "idiv": "a quotient", "min": "a minimum", "max": "a maximum"}
+    for opaque in form.opaques:
+        op = opaque.value.producer
+        name = repr(opaque.value.name) if opaque.value.name else "a value"
+        line = f" of line {op.where.line}" if op is not None else ""
+        if opaque.fn:
+            return f"{name}{line}, {words.get(opaque.fn, opaque.fn)} that the known sizes do not resolve,"
+        return f"{name}{line}, which is known at run time only,"
+    return " + ".join(f"{c} * {getattr(s, 'name', 'value')}" for s, c in form.terms.items()) or str(form.const)
 
 
 def atomic_refused(op: Op, target: str) -> Diagnostic:

@@ -94,7 +94,7 @@ def _stored_vars(plan: Schedule) -> list[Var]:
     for access in plan.accesses.values():
         window = plan.windows[access.op]
         if window is None or any(s.opaques for s in window.slices):
-            raise untiled(access.op, access.param)
+            raise untiled(plan, access)
         if access.op.kind == "load":
             continue
         for piece in window.slices:

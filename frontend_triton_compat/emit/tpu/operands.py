@@ -1,43 +1,28 @@
 """Accesses as operands of the kernel: BlockSpecs, what is read of a block, what is written to one.
 
-Input: accesses with windows, block sizes. Output: `Spec`s and statements. Law: every access is one BlockSpec; lanes
-past a ragged edge never reach a contraction or a sum; an output's block is written whole.
+Input: accesses with windows, block sizes. Output: `Spec`s and statements. Law: every access is one BlockSpec, of the
+argument or of an array that XLA makes of it (`outside.py`); lanes past a ragged edge never reach a contraction or a
+sum; an output's block is written whole, what a store leaves alone with the old values.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bridge.diagnostics import error
-from frontend_triton_compat.access import Slice
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.expr import Expr, align, shape_of
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import untiled
 from frontend_triton_compat.emit.tpu.blocks import Blocks
+from frontend_triton_compat.emit.tpu.outside import Spec, dense, disjoint, inside, rows_of
 from frontend_triton_compat.forms import Var
-from frontend_triton_compat.ir import Op
-from frontend_triton_compat.schedule import Schedule
+from frontend_triton_compat.ir import Op, Value
+from frontend_triton_compat.schedule import Schedule, settle
 
-
-@dataclass(frozen=True)
-class Spec:
-    """One operand or result of the kernel.
-
-    Attributes:
-        ref: its name in the kernel.
-        param: the parameter it is a window of.
-        block: sizes of the block.
-        index: per dimension, the grid variable that picks the block, or a number.
-        inner: per dimension, the slice of the block that is used; None for all of it.
-    """
-
-    ref: str
-    param: str
-    block: tuple[int, ...]
-    index: tuple[Var | int, ...]
-    inner: tuple[tuple[int, int] | None, ...]
+#: Most bytes of a block that is larger than what an access needs of it; beyond, XLA cuts the part out first.
+_SPARE_BYTES = 4 << 20
 
 
 class Operands(Emitter):
@@ -47,75 +32,111 @@ class Operands(Emitter):
         super().__init__(plan)
         self.blocks = blocks
         self.inputs: list[Spec] = []
-        self.outputs: dict[str, Spec] = {}
+        self.outputs: list[Spec] = []
         self.scalars: dict[str, None] = {}
         self.scratch: list[tuple[str, tuple[Var | None, ...], str]] = []
         self.pieces: dict[str, list[tuple[tuple[tuple[int, int] | None, ...], Op]]] = {}
+        self.kept: set[str] = set()  # refs of outputs whose old contents count
+        self.chances: dict[str, list[tuple[tuple[tuple[int, int] | None, ...], tuple[Value, bool] | None]]] = {}
+        self.rows = _row_vars(plan)
 
     def arg_(self, op: Op) -> Expr:
         """A float argument, from SMEM."""
         self.scalars[op["name"]] = None
         return Expr(f"{op['name']}_ref[0]")
 
-    def _spec(self, access: Access, ref: str) -> tuple[Spec, tuple[Var | None, ...]]:
+    def _spec(self, access: Access) -> tuple[Spec, tuple[Var | None, ...]]:
         """The BlockSpec of an access, and the variables of its dimensions."""
         view, window = self.plan.views[access.param], self.plan.windows[access.op]
-        assert window is not None
+        if window is None or any(piece.opaques for piece in window.slices):
+            raise untiled(self.plan, access)
+        slices = rows_of(view, window)
+        store = access.op.kind != "load"
         block, index, inner, dims = [], [], [], []
-        for i, (piece, size) in enumerate(zip(window.slices, view.shape)):
-            if i == 0:
-                piece = Slice(piece.start - view.origin // view.strides[0], piece.steps, piece.opaques)
-            if len(piece.steps) > 1 or any(step != 1 for step in piece.steps.values()):
-                raise untiled(access.op, access.param)
+        spare, direct = False, True
+        for i, (piece, size) in enumerate(zip(slices, view.widths)):
             if not piece.steps:
-                block.append(size)
-                index.append(0)
-                inner.append((piece.start, piece.start + 1))
+                if i < len(slices) - 2 and not store:
+                    block.append(1)
+                    index.append(piece.start)
+                    inner.append(None)
+                else:
+                    block.append(size)
+                    index.append(0)
+                    inner.append(None if size == 1 else (piece.start, piece.start + 1))
+                    spare |= size > 1
                 dims.append(None)
                 continue
-            (var,) = piece.steps
-            n = self.blocks.sizes.get(var)
-            if n is None or n >= (var.count or 1):  # taken whole
-                count = var.count or 1
+            (var, *more) = piece.steps
+            if more or piece.steps[var] != 1:
+                direct = False
+                break
+            n, count = self.blocks.sizes.get(var), var.count or 1
+            if n is None or n >= count:  # taken whole
                 block.append(size)
                 index.append(0)
                 inner.append(None if (piece.start, count) == (0, size) else (piece.start, piece.start + count))
-            elif piece.start == 0 and (size == var.count or access.op.kind == "load"):
+                spare |= count < size
+            elif piece.start == 0 and (size == count or not store):
                 block.append(n)
                 index.append(var)
                 inner.append(None)
             else:
-                raise untiled(access.op, access.param)
+                direct = False
+                break
             dims.append(var)
-        return Spec(ref, access.param, tuple(block), tuple(index), tuple(inner)), tuple(dims)
+        item = access.op.operands[0].type.element.element_ty.itemsize  # type: ignore[union-attr]
+        if spare and item * _product(block) > _SPARE_BYTES:
+            direct = False
+        narrow = item < 4 and dims[:1] and dims[0] in self.rows
+        if direct and len(block) == 1 and ((isinstance(index[0], Var) and block[0] % 128) or (narrow and not store)):
+            inner = [inner[0], None]
+            shape = (view.widths[0], 1)
+            spec = Spec("", access.param, (block[0], 1), (index[0], 0), tuple(inner), shape, "column")
+            return spec, (dims[0], None)
+        if direct:
+            return Spec("", access.param, tuple(block), tuple(index), tuple(inner), view.widths), tuple(dims)
+        made, shape, order = dense(slices, view.widths)
+        sizes = [self.blocks.sizes.get(v, n) if v is not None else 1 for v, n in zip(order, shape)]
+        block = [min(n, size) for n, size in zip(sizes, shape)]
+        index = [v if v is not None and b < n else 0 for v, b, n in zip(order, block, shape)]
+        return Spec("", access.param, tuple(block), tuple(index), (None,) * len(shape), shape, made), order
 
     def read(self, access: Access) -> Expr:
-        """A block of an input."""
+        """A block of an input, or of an output that was stored to before."""
+        spec, dims = self._spec(access)
         if access.param in self.plan.written:
             stores = [a for a in self.plan.accesses.values() if a.param == access.param and a.op.kind != "load"]
             if any(a.order < access.order for a in stores):
-                raise error(
-                    "tpu-not-translated",
-                    f"{access.param!r} is read again after it was stored to",
-                    where=access.op.where,
-                    why="the block that was written is on its way to HBM, the one that is read is the old one",
-                    do="keep the stored value in a variable and use that",
-                )
-        spec, dims = self._spec(access, "")
-        found = next(
-            (s for s in self.inputs if (s.param, s.block, s.index) == (spec.param, spec.block, spec.index)), None
-        )
-        if found is None:
-            ref = f"{access.param}_ref"
-            taken = {s.ref for s in self.inputs}
-            count = 1
-            while ref in taken:
-                count += 1
-                ref = f"{access.param}_{count}_ref"
-            found = Spec(ref, spec.param, spec.block, spec.index, spec.inner)
-            self.inputs.append(found)
-        expr = Expr(f"{found.ref}[{_inside(spec.inner)}]", dims)
+                written = [s for s in self.outputs if s.param == access.param]
+                if [s.place for s in written] != [spec.place]:
+                    raise error(
+                        "tpu-not-translated",
+                        f"{access.param!r} is read again after it was stored to",
+                        where=access.op.where,
+                        why="the block that was written is on its way to HBM, the one that is read is another",
+                        do="keep the stored value in a variable and use that",
+                    )
+                if not self._covered(written[0]):
+                    self.kept.add(written[0].ref)
+                return self._as_column(f"{written[0].ref}[{inside(spec.inner)}]", dims)
+        found = self._input(spec)
+        expr = self._as_column(f"{found.ref}[{inside(spec.inner)}]", dims)
         return self._without_ragged_edge(expr, access)
+
+    def _as_column(self, code: str, dims: tuple[Var | None, ...]) -> Expr:
+        """A block that was read; numbers of rows, one a row, lie along sublanes as the rows do."""
+        if len(dims) == 1 and dims[0] in self.rows:
+            return Expr(f"{code}[:, None]", (dims[0], None))
+        return Expr(code, dims)
+
+    def _input(self, spec: Spec) -> Spec:
+        """The operand that a spec is, declared on its first use."""
+        found = next((s for s in self.inputs if s.place == spec.place), None)
+        if found is None:
+            found = spec.named(_free(f"{spec.param}_ref", {s.ref for s in self.inputs}))
+            self.inputs.append(found)
+        return found
 
     def _without_ragged_edge(self, expr: Expr, access: Access) -> Expr:
         """The last step of a contracted axis reads past the array: zeros there, on every operand."""
@@ -134,30 +155,28 @@ class Operands(Emitter):
         return Expr(code, expr.dims, None, expr.fills)
 
     def write(self, access: Access, value: Expr, mask: Expr | None) -> None:
-        """A block of an output."""
+        """A block of an output; where the mask does not hold, and beside the store, the old values stay."""
         op = access.op
-        if mask is not None and mask.code != "True":
-            raise error(
-                "tpu-not-translated",
-                f"the store to {access.param!r} keeps a mask",
-                where=op.where,
-                why="a block goes back to HBM whole; which of its elements the mask lets through is known at run time",
-                do="make the mask the edge of the tensor (offsets < size), or store tl.where(mask, new, old)",
-            )
-        spec, dims = self._spec(access, f"{access.param}_out")
-        known = self.outputs.setdefault(access.param, spec)
-        if (known.block, known.index) != (spec.block, spec.index):
-            raise error(
-                "tpu-not-translated",
-                f"{access.param!r} is stored to through different blocks",
-                where=op.where,
-                why="an output has one block a grid step, and the whole of it is written back",
-                do="give every store to the tensor the same program and the same rows",
-            )
-        self.pieces.setdefault(access.param, []).append((spec.inner, op))
+        spec, target = self._spec(access)
+        out = self._output(spec, op)
         element = op.operands[0].type.element.element_ty  # type: ignore[union-attr]
-        target = tuple(d for d in dims)
         name = element.numpy_name
+        place = f"{out.ref}[{inside(spec.inner)}]"
+        mask = None if mask is None or mask.code == "True" else mask
+        extra = [v for v in {*value.vars, *(mask.vars if mask else ())} if v not in target]
+        if extra:
+            raise error(
+                "tpu-not-translated",
+                f"programs that differ in {extra[0].name} store to the same place in {access.param!r}",
+                where=op.where,
+                why="which of them comes last decides what stays there; a TPU's grid steps hold several programs each",
+                do="let one program write it, at an address that does not depend on the others",
+            )
+        if mask is not None:
+            self.chances.setdefault(out.ref, []).append((spec.inner, self._chance(access)))
+            value = self.masked(mask, value, self._as_column(place, target), name)
+        else:
+            self.pieces.setdefault(out.ref, []).append((spec.inner, op))
         if value.literal is not None and not value.dims:
             code = f"jnp.full({shape_of(target, self.extent)}, {value.code}, jnp.{name})"
         elif set(value.vars) == set(d for d in target if d):
@@ -166,31 +185,99 @@ class Operands(Emitter):
                 code = align(self._plain(value), target)
         else:
             code = f"jnp.broadcast_to({align(value, target)}, {shape_of(target, self.extent)})"
-        self.put(f"{known.ref}[{_inside(spec.inner)}] = {code}", op)
+        self.put(f"{place} = {code}", op)
 
-    def check_pieces(self) -> None:
-        """Stores to parts of a block must cover it together: what they leave out would go back to HBM as rubbish."""
-        for param, pieces in self.pieces.items():
-            block = self.outputs[param].block
-            split = {i for inner, _ in pieces for i, part in enumerate(inner) if part is not None}
-            covered = not split
-            if len(split) == 1:
-                (axis,) = split
-                reached = 0
-                for lo, hi in sorted(inner[axis] or (0, block[axis]) for inner, _ in pieces):
-                    reached = max(reached, hi) if lo <= reached else reached
-                covered = reached == block[axis]
-            if not covered:
+    def _output(self, spec: Spec, op: Op) -> Spec:
+        """The result that a spec is, declared on its first use."""
+        others = [s for s in self.outputs if s.param == spec.param]
+        found = next((s for s in others if s.place == spec.place), None)
+        if found is None:
+            if others:
+                self._refuse_overlap(spec, others, op)
+            found = spec.named(_free(f"{spec.param}_out", {s.ref for s in self.outputs}))
+            self.outputs.append(found)
+        return found
+
+    def _refuse_overlap(self, spec: Spec, others: Sequence[Spec], op: Op) -> None:
+        """Stores through different blocks become results of their own, put together by XLA: they must not meet."""
+        stores = [a for a in self.plan.accesses.values() if a.param == spec.param and a.op.kind == "store"]
+        mine = next(a for a in stores if a.op is op)
+        for other in stores:
+            if other.op is not op and not disjoint(self.plan, mine, other) and self._spec(other)[0].place != spec.place:
                 raise error(
                     "tpu-not-translated",
-                    f"the stores to {param!r} leave out part of its block {block}",
-                    where=pieces[0][1].where,
-                    why="the whole of an output's block goes back to HBM, its unwritten part as rubbish",
-                    do="store whole rows; read the old values first where they should stay",
+                    f"{spec.param!r} is stored to through different blocks",
+                    where=op.where,
+                    why="each becomes a result of its own, and which of two stores to one element stays is lost",
+                    do="give every store to the tensor the same program and the same rows",
                 )
 
+    def _chance(self, access: Access) -> tuple[Value, bool] | None:
+        """The one boolean that decides whether a store happens, and which way; None where it is not that simple."""
+        conditions = [c for c in (settle(self.plan, c) for c in access.mask) if c is not None]
+        if len(conditions) != 1 or conditions[0].value is None:
+            return None
+        return conditions[0].value, conditions[0].negate
 
-def _inside(inner: Sequence[tuple[int, int] | None]) -> str:
-    """The part of a block that an access touches, as an index."""
-    parts = [":" if s is None else f"{s[0]}:{s[1]}" for s in inner]
-    return "..." if all(p == ":" for p in parts) else ", ".join(parts)
+    def _either_way(self, out: Spec) -> bool:
+        """Whether a condition and its opposite each write all of an output's block."""
+        found = {c for inner, c in self.chances.get(out.ref, []) if c and all(part is None for part in inner)}
+        return any((value, not negate) in found for value, negate in found)
+
+    def _covered(self, out: Spec) -> bool:
+        """Whether the stores so far have written all of an output's block."""
+        pieces = self.pieces.get(out.ref, [])
+        split = {i for inner, _ in pieces for i, part in enumerate(inner) if part is not None}
+        if not pieces or any(all(part is None for part in inner) for inner, _ in pieces):
+            return bool(pieces)
+        if len(split) != 1:
+            return False
+        (axis,) = split
+        reached = 0
+        for lo, hi in sorted(inner[axis] or (0, out.block[axis]) for inner, _ in pieces):
+            reached = max(reached, hi) if lo <= reached else reached
+        return reached == out.block[axis]
+
+    def keep_old_values(self) -> None:
+        """Outputs that no store writes whole begin with what was there."""
+        lines = []
+        for out in self.outputs:
+            covered = self._covered(out) or self._either_way(out)
+            if covered and out.ref not in self.kept:
+                continue  # a store that chooses may then choose between new values and nothing in particular
+            old = self._input(out)
+            named = re.compile(rf"(?<!\w){out.ref}\[")
+            stores = [i for i, line in enumerate(self.lines) if named.search(line)]
+            left, _, right = self.lines[stores[0]].partition(" = ")
+            if len(stores) == 1 and left.strip() == f"{out.ref}[...]":  # the only store: it chooses between new and old
+                self.lines[stores[0]] = f"{left} = {named.sub(f'{old.ref}[', right)}"
+                continue
+            lines.append(f"{out.ref}[...] = {old.ref}[...]")
+        if lines and self.blocks.fold is not None:
+            axis = len(self.blocks.grid) - 1
+            first = [f"@pl.when(pl.program_id({axis}) == 0)", f"def {self.fresh('keep')}():"]
+            lines = [*first, *(f"    {line}" for line in lines)]
+        self.lines[:0] = [f"    {line}" for line in lines]
+
+
+def _row_vars(plan: Schedule) -> set[Var]:
+    """Variables that count rows: they stand before the last dimension of some access."""
+    windows = [w for w in plan.windows.values() if w is not None]
+    return {v for w in windows for piece in w.slices[:-1] for v in piece.steps}
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A name for a ref that is not taken."""
+    stem, _, kind = name.rpartition("_")
+    count = 1
+    while name in taken:
+        count += 1
+        name = f"{stem}_{count}_{kind}"
+    return name
+
+
+def _product(sizes: Sequence[int]) -> int:
+    out = 1
+    for n in sizes:
+        out *= n
+    return out

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frontend_triton_compat.emit.expr import shape_of
+from frontend_triton_compat.emit.expr import shape_of, tuple_of
 from frontend_triton_compat.emit.module import Module, Operand, Result
 from frontend_triton_compat.emit.tpu.loops import Loops
-from frontend_triton_compat.emit.tpu.operands import Spec
+from frontend_triton_compat.emit.tpu.outside import Spec
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op
 
@@ -35,14 +35,16 @@ class Text(Loops):
             if op.kind != "arg":
                 self.check_types(op)
                 self.op(op)
-        self.check_pieces()
+        self.keep_old_values()
         name = plan.kernel.name
         reads = [s for s in self.inputs if any(s.ref in line for line in self.lines)]
-        written = [p for p in plan.written if p in self.outputs]
+        outputs = [s for p in plan.written for s in self.outputs if s.param == p]
+        written = [p for p in plan.written if any(s.param == p for s in outputs)]
         scalars = list(self.scalars)
-        arrays = list(dict.fromkeys(s.param for s in reads))
+        patched = [s.param for s in outputs if s.made and s.made != "column"]
+        arrays = list(dict.fromkeys([*(s.param for s in reads), *patched]))
         refs = [s.ref for s in reads] + [f"{s}_ref" for s in scalars]
-        outs = [self.outputs[p].ref for p in written]
+        outs = [s.ref for s in outputs]
         scratch = [ref for ref, _, _ in self.scratch]
         text = [
             f'"""`{name}` for a TPU, written from {self.origin()}."""',
@@ -64,7 +66,7 @@ class Text(Loops):
         letters = [self._letter(v, i) for i, v in enumerate(grid)]
         specs = [self._block_spec(s, letters) for s in reads]
         specs += ["pl.BlockSpec(memory_space=pltpu.SMEM)"] * len(scalars)
-        shapes = [f"jax.ShapeDtypeStruct({plan.views[p].shape}, jnp.{self._element(p)})" for p in written]
+        shapes = [f"jax.ShapeDtypeStruct({s.shape}, jnp.{self._element(s.param)})" for s in outputs]
         semantics = ["parallel"] * len(grid)
         if self.blocks.fold is not None:
             semantics[-1] = "arbitrary"
@@ -78,7 +80,7 @@ class Text(Loops):
             *(f"            {s}," for s in specs),
             "        ],",
             "        out_specs=[",
-            *(f"            {self._block_spec(self.outputs[p], letters)}," for p in written),
+            *(f"            {self._block_spec(s, letters)}," for s in outputs),
             "        ],",
             "        out_shape=[",
             *(f"            {s}," for s in shapes),
@@ -95,17 +97,51 @@ class Text(Loops):
         call += [
             f"        name={name!r},",
             "        interpret=interpret,",
-            f"    )({', '.join([*(s.param for s in reads), *scalars])})",
+            f"    )({', '.join([*(s.array(s.param) for s in reads), *scalars])})",
         ]
+        operands = []
+        for p in arrays:
+            operand, lines = self._handed_over(p)
+            operands.append(operand)
+            text += lines
         text += call
-        text.append("    return tuple(results)")
-        operands = [Operand(p, plan.views[p].shape, plan.views[p].origin) for p in arrays]
+        finals, results = [], []
+        for p in written:
+            whole = p
+            for i, s in enumerate(outputs):
+                if s.param == p:
+                    whole = s.put_back(whole, f"results[{i}]")
+            result, cut = self._handed_back(p)
+            results.append(result)
+            finals.append(f"{whole}{cut}")
         operands += [Operand(s, (1,), scalar=True) for s in scalars]
-        results = [
-            Result(p, v.shape, v.origin, v.strides, tuple((0, n) for n in v.shape))
-            for p, v in ((p, plan.views[p]) for p in written)
-        ]
+        plain = finals == [f"results[{i}]" for i in range(len(outputs))]
+        text.append("    return tuple(results)" if plain else f"    return {tuple_of(finals)}")
         return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results))
+
+    def _handed_over(self, param: str) -> tuple[Operand, list[str]]:
+        """How an argument's memory arrives, and what makes the view of it that the kernel sees."""
+        view = self.plan.views[param]
+        operand, lines = Operand(param, view.shape, view.origin), []
+        if view.pad != (0, 0):
+            operand = Operand(param, (view.size - sum(view.pad),), view.origin + view.pad[0])
+            lines.append(f"    {param} = jnp.pad({param}, {view.pad}).reshape{view.shape}")
+        if view.widened:
+            room = tuple((0, w - n) for w, n in zip(view.widths, view.shape))
+            lines.append(f"    {param} = jnp.pad({param}, {room})  # room for masked blocks that run over the end")
+        return operand, lines
+
+    def _handed_back(self, param: str) -> tuple[Result, str]:
+        """What a result is a window of, and what takes it back from the view that the kernel sees."""
+        view, cut = self.plan.views[param], ""
+        if view.widened:
+            cut = f"[{', '.join(':' if w == n else f':{n}' for w, n in zip(view.widths, view.shape))}]"
+        if view.pad == (0, 0):
+            box = tuple((0, n) for n in view.shape)
+            return Result(param, view.shape, view.origin, view.strides, box), cut
+        n = view.size - sum(view.pad)
+        cut += f".reshape(-1)[{view.pad[0]}:{view.pad[0] + n}]"
+        return Result(param, (n,), view.origin + view.pad[0], (1,), ((0, n),)), cut
 
     def _letter(self, var: Var, i: int) -> str:
         return "ijkl"[i] if i < 4 else f"g{i}"

@@ -1,0 +1,135 @@
+"""What XLA does around the kernel: operands made of arguments, arguments made of results.
+
+Input: windows that are no blocks of their argument: strided, reversed, starting between blocks, past the tensor's end.
+Output: `Spec`s whose array is such a window, dense, and the source that cuts it out and puts it back. Law: the array
+holds exactly the window's elements, a dimension a variable; what the kernel does not store to stays as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frontend_triton_compat.access import Slice, View, Window
+from frontend_triton_compat.demand import Access
+from frontend_triton_compat.forms import Var
+from frontend_triton_compat.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One operand or result of the kernel.
+
+    Attributes:
+        ref: its name in the kernel.
+        param: the parameter it is a window of.
+        block: sizes of the block.
+        index: per dimension, the grid variable that picks the block, or a number.
+        inner: per dimension, the slice of the block that is used; None for all of it.
+        shape: of the array.
+        made: how the array is made of the parameter's: "" for the parameter itself, "column" for a 1-D one as
+            (n, 1), else an index, perhaps followed by more.
+    """
+
+    ref: str
+    param: str
+    block: tuple[int, ...]
+    index: tuple[Var | int, ...]
+    inner: tuple[tuple[int, int] | None, ...]
+    shape: tuple[int, ...]
+    made: str = ""
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What two accesses share if one block serves both."""
+        return (self.param, self.block, self.index, self.made)
+
+    def named(self, ref: str) -> Spec:
+        """The same under a name."""
+        return dataclasses.replace(self, ref=ref, inner=(None,) * len(self.block))
+
+    def array(self, whole: str) -> str:
+        """Source of the array, from that of the parameter's."""
+        if self.made == "column":
+            return f"{whole}.reshape({self.shape[0]}, 1)"
+        return f"{whole}{self.made}"
+
+    def put_back(self, whole: str, new: str) -> str:
+        """Source of the parameter's array with a result in its place."""
+        if self.made == "column":
+            return f"{new}.reshape({self.shape[0]})"
+        if not self.made:
+            return new
+        return f"{whole}.at{self.made}.set({new})"
+
+
+def rows_of(view: View, window: Window) -> list[Slice]:
+    """A window's slices, the first one counted from the view's start."""
+    first, *rest = window.slices
+    return [Slice(first.start - view.origin // view.strides[0], first.steps, first.opaques), *rest]
+
+
+def dense(slices: Sequence[Slice], sizes: Sequence[int]) -> tuple[str, tuple[int, ...], tuple[Var | None, ...]]:
+    """A window as an index of the array: its text, the shape it gives, and what every dimension counts."""
+    texts: list[str] = []
+    shape: list[int] = []
+    order: list[Var | None] = []
+    fancy = sum(len(piece.steps) > 1 for piece in slices) > 0
+    total = sum(max(1, len(piece.steps)) for piece in slices)
+    for piece, size in zip(slices, sizes):
+        moving = sorted(piece.steps.items(), key=lambda item: -abs(item[1]))
+        if not moving:
+            moving = [(None, 1)]  # type: ignore[list-item]
+        counts = [1 if v is None else v.count or 1 for v, _ in moving]
+        if fancy:  # index arrays, one a dimension of the argument
+            terms = [str(piece.start)] if piece.start or len(moving) > 1 else []
+            for (var, step), n in zip(moving, counts):
+                at = len(order)
+                index = ", ".join([":", *["None"] * (total - at - 1)])
+                count = f"jnp.arange({n})[{index}]" if total - at > 1 else f"jnp.arange({n})"
+                terms.append(count if step == 1 else f"{count} * {step}")
+                order.append(var)
+                shape.append(n)
+            texts.append(" + ".join(terms))
+            continue
+        ((var, step),) = moving
+        last = piece.start + step * (counts[0] - 1)
+        stop = last + (1 if step > 0 else -1)
+        if (piece.start, last, step) == (0, size - 1, 1):
+            texts.append(":")
+        else:
+            texts.append(f"{piece.start}:{stop if stop >= 0 else ''}" + (f":{step}" if step != 1 else ""))
+        order.append(var)
+        shape.append(counts[0])
+    return f"[{', '.join(texts)}]", tuple(shape), tuple(order)
+
+
+def disjoint(plan: Schedule, a: Access, b: Access) -> bool:
+    """Whether two accesses of one parameter surely touch different elements."""
+    mine, other = plan.windows[a.op], plan.windows[b.op]
+    if mine is None or other is None:
+        return False
+    for p, q in zip(mine.slices, other.slices):
+        (lo, hi), (low, high) = p.bounds(), q.bounds()
+        if not p.opaques and not q.opaques and (hi < low or high < lo):
+            return True
+        steps = [abs(s) for s in (*p.steps.values(), *q.steps.values())]
+        common = _gcd(steps)
+        if common > 1 and (p.start - q.start) % common and not p.opaques and not q.opaques:
+            return True
+    return False
+
+
+def _gcd(numbers: Sequence[int]) -> int:
+    out = 0
+    for n in numbers:
+        while n:
+            out, n = n, out % n
+    return out
+
+
+def inside(inner: Sequence[tuple[int, int] | None]) -> str:
+    """The part of a block that an access touches, as an index."""
+    parts = [":" if s is None else f"{s[0]}:{s[1]}" for s in inner]
+    return "..." if all(p == ":" for p in parts) else ", ".join(parts)
