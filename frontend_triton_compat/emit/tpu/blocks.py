@@ -149,8 +149,13 @@ def _block(plan: Schedule, var: Var, stored: list[Var], tiles: tuple[int, int, i
         return n if n <= 1024 else 1024
     if partners and any(_is_lane(plan, v) for v in partners):
         return n if n <= 256 else 256
-    tile = 128 if min(ranks) == 1 else 8 * max(1, 4 // _itemsize(plan))
-    rows = max(tile, _TARGET_BYTES // row_bytes // tile * tile)
+    tile = 8 * max(1, 4 // _itemsize(plan))
+    if min(ranks) == 1 and 128 * row_bytes <= 2 * _TARGET_BYTES:  # numbers of rows, one a row, lie in 1-D blocks
+        rows = 128
+        while rows * 2 * row_bytes <= _TARGET_BYTES:
+            rows *= 2
+    else:
+        rows = max(tile, _TARGET_BYTES // row_bytes // tile * tile)
     return n if n <= rows else rows
 
 

@@ -89,7 +89,8 @@ class Operands(Emitter):
         if spare and item * _product(block) > _SPARE_BYTES:
             direct = False
         narrow = item < 4 and dims[:1] and dims[0] in self.rows
-        if direct and len(block) == 1 and ((isinstance(index[0], Var) and block[0] % 128) or (narrow and not store)):
+        awkward = len(block) == 1 and isinstance(index[0], Var) and not _one_dim(block[0], item)
+        if direct and len(block) == 1 and (awkward or (narrow and not store)):
             inner = [inner[0], None]
             shape = (view.widths[0], 1)
             spec = Spec("", access.param, (block[0], 1), (index[0], 0), tuple(inner), shape, "column")
@@ -264,6 +265,11 @@ def _row_vars(plan: Schedule) -> set[Var]:
     """Variables that count rows: they stand before the last dimension of some access."""
     windows = [w for w in plan.windows.values() if w is not None]
     return {v for w in windows for piece in w.slices[:-1] for v in piece.steps}
+
+
+def _one_dim(n: int, itemsize: int) -> bool:
+    """Whether a 1-D array can be cut into blocks of this size."""
+    return n % 1024 == 0 or (n >= 128 * max(1, 4 // itemsize) and n & (n - 1) == 0)
 
 
 def _free(name: str, taken: set[str]) -> str:
