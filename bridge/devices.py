@@ -80,14 +80,19 @@ class Target:
         return cls(kind, chip or None)
 
 
+def is_rocm(target: str) -> bool:
+    """Whether a target string names an AMD GPU, for which there is no target."""
+    return target.strip().lower().partition(":")[0] in _ROCM
+
+
 def _unknown(target: str) -> Diagnostic:
     known = known_targets()
-    if target.strip().lower().partition(":")[0] in _ROCM:
+    if is_rocm(target):
         return error(
             "unknown-target",
-            f"'{target}': Pallas has no backend for AMD GPUs",
+            f"'{target}': Pallas has no ROCm backend",
             where=Where.caller(),
-            why="jax runs on ROCm, but Pallas lowers to Mosaic (TPU) and Mosaic GPU (NVIDIA) only.",
+            why="jax runs on AMD GPUs, but Pallas lowers to Mosaic (TPU) and Mosaic GPU (NVIDIA) only.",
             do="run on the CPU with target='cpu', or compile for one of: " + ", ".join(known[1:]),
         )
     near = difflib.get_close_matches(target.lower(), known, n=1)

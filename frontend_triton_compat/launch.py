@@ -202,9 +202,9 @@ class JITFunction(Reflection):
         sizes = grid_of(grid if bound is None else bound[0][0], call.meta, self.where)
         if 0 in sizes:
             return launch_nothing(self, call, sizes, kwargs)
+        self._last_grid = grid
         for observe in observers:
             observe(self, sizes, call.meta)
-        self._last_grid = grid
         if self._specialised.outside.changed():
             self.forget()
         on_jax = self._on_jax(call)

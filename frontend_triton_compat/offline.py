@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import pallas_core as pc
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error, note
+from frontend_triton_compat import figures
 from frontend_triton_compat.arguments import Call, aliases_of, flat_params, grid_of, memory_of
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit import cpu, tpu
@@ -48,8 +49,14 @@ class Verdict:
             of the translation).
         code, slug, message: of the diagnostic.
         where: line and column the diagnostic points at.
-        static: time_ms, bound, mxu, hbm_bytes, vmem_bytes, spills; None unless ok.
+        static: figures of the compiler's program by name; which ones depends on the target (for a TPU time_ms, bound,
+            mxu, hbm_bytes, vmem_bytes, spills, units). None unless ok.
+        launch: the launch as text, where a command names it.
+        config: of `autotune`, where a command judges each.
+        values: what `verify` said of the launch, where a command asked: verdict, launches, largest, message.
         source: the emitted module; "" when there is none.
+        report: the target's own report, with more than `static` has.
+        problem: the diagnostic itself.
     """
 
     kernel: str
@@ -62,23 +69,24 @@ class Verdict:
     message: str = ""
     where: dict[str, int] | None = None
     static: dict[str, Any] | None = None
+    launch: str = ""
+    config: str = ""
+    values: dict[str, Any] | None = None
     source: str = field(default="", repr=False)
     report: Any = field(default=None, repr=False, compare=False)
+    problem: Diagnostic | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The verdict as plain values, without source and report."""
-        plain = dataclasses.asdict(dataclasses.replace(self, report=None))
-        del plain["source"], plain["report"]
+        """The verdict as plain values, without source, report and problem."""
+        plain = dataclasses.asdict(dataclasses.replace(self, report=None, problem=None))
+        del plain["source"], plain["report"], plain["problem"]
         return plain
 
     def __str__(self) -> str:
         if self.verdict != "ok":
             return f"{self.kernel} on {self.target}: {self.verdict}\n{self.message}"
-        assert self.static is not None
-        return (
-            f"{self.kernel} on {self.target}: ok, the compiler took it; static {self.static['time_ms']:.4g} ms, "
-            f"bound by {self.static['bound']}, VMEM {(self.static['vmem_bytes'] or 0) / 2**20:.1f} MiB"
-        )
+        said = figures.in_words(self.static)
+        return f"{self.kernel} on {self.target}: ok" + (f", the compiler took it; {said}" if said else "")
 
 
 def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any, target: str) -> Module:
@@ -170,24 +178,18 @@ def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], g
         report = pc.schedule_report(load_source(module.source, module.entry), specs, target)
     except Diagnostic as refused:
         at = users_line(refused.where, module, where)
+        problem = type(refused)(refused.slug, refused.what, where=at, why=refused.why, do=refused.do)
         return Verdict(
             **base,
             verdict="failed" if refused.slug in _DEFECTS else "diagnosed",
             code=refused.code,
             slug=refused.slug,
-            message=str(type(refused)(refused.slug, refused.what, where=at, why=refused.why, do=refused.do)),
+            message=str(problem),
             where={"line": at.line, "col": at.col},
             source=module.source if module else "",
+            problem=problem,
         )
-    static = {
-        "time_ms": report.time_s * 1e3,
-        "bound": report.bound,
-        "mxu": report.utilisation,
-        "hbm_bytes": report.hbm_bytes,
-        "vmem_bytes": report.vmem_bytes,
-        "spills": report.spills,
-    }
-    return Verdict(**base, verdict="ok", static=static, source=module.source, report=report)
+    return Verdict(**base, verdict="ok", static=_tpu_static(report), source=module.source, report=report)
 
 
 def users_line(found: Where | None, module: Module | None, kernel: Where) -> Where:
@@ -199,6 +201,30 @@ def users_line(found: Where | None, module: Module | None, kernel: Where) -> Whe
         if match:
             return Where(kernel.file, int(match[1]), function=kernel.function)
     return kernel
+
+
+#: Units of a TPU's core, as the compiler's listing names them -> as people do.
+_UNITS = {"MXU": "MXU", "XLU": "XLU", "VALU": "VPU", "EUP": "EUP", "VLOAD": "load", "VSTORE": "store", "SALU": "scalar"}
+
+
+def _tpu_static(report: pc.Report) -> dict[str, Any]:
+    """The figures of a TPU's report; a kernel that is bound by issuing is bound by the unit that is busiest."""
+    slowest = report.kernels[0].utilisation if report.kernels else {}
+    units: dict[str, float] = {}
+    for name, share in slowest.items():
+        unit = _UNITS.get(name.partition(":")[0])
+        if unit is not None:
+            units[unit] = max(share, units.get(unit, 0.0))
+    busiest = max(units, key=lambda unit: units[unit], default="issue").lower()
+    return {
+        "time_ms": report.time_s * 1e3,
+        "bound": busiest if report.bound == "issue" else report.bound,
+        "mxu": report.utilisation,
+        "hbm_bytes": report.hbm_bytes,
+        "vmem_bytes": report.vmem_bytes,
+        "spills": report.spills,
+        "units": units,
+    }
 
 
 def _no_static() -> dict[str, Any]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from bridge.diagnostics import Where, error
 from frontend_triton_compat import launch
 from frontend_triton_compat.autotune import is_tuning
 from frontend_triton_compat.language.constexpr import unwrap
+from frontend_triton_compat.measure import copy_arguments
 from frontend_triton_compat.runtime import TensorWrapper
 from frontend_triton_compat.types import dtype
 
@@ -42,15 +44,23 @@ class Launch:
     Attributes:
         kernel: the kernel that was launched.
         record: the launch as plain values: kernel, file, line, grid, args.
+        grid: the grid as it was given, a function perhaps.
+        arguments: what it was launched with, copied before it ran; None where nobody asked, or they are too large.
     """
 
     kernel: launch.JITFunction
     record: dict[str, Any]
+    grid: Any = None
+    arguments: dict[str, Any] | None = None
 
 
 @contextmanager
-def watching() -> Iterator[list[Launch]]:
-    """Collect every launch in this process, with its kernel."""
+def watching(keep: int = 0) -> Iterator[list[Launch]]:
+    """Collect every launch in this process, with its kernel.
+
+    Args:
+        keep: copies are kept of the arguments of launches with at most so many elements in all arrays.
+    """
     seen: list[Launch] = []
 
     def observe(kernel: launch.JITFunction, grid: tuple[int, int, int], bound: Mapping[str, Any]) -> None:
@@ -64,13 +74,29 @@ def watching() -> Iterator[list[Launch]]:
             "grid": list(grid),
             "args": {name: describe(value) for name, value in bound.items()},
         }
-        seen.append(Launch(kernel, record))
+        copies = copy_arguments(bound) if keep and _memory(bound.values()) <= keep else None
+        seen.append(Launch(kernel, record, kernel._last_grid, copies))
 
     launch.observers.append(observe)
     try:
         yield seen
     finally:
         launch.observers.remove(observe)
+
+
+def _memory(values: Iterable[Any]) -> int:
+    """Elements of the memory behind arguments."""
+    total = 0
+    for value in values:
+        if isinstance(value, tuple | list):
+            total += _memory(value)
+            continue
+        array = getattr(value, "base", value)
+        if isinstance(array, torch.Tensor) and array.layout is torch.strided:
+            total += array.untyped_storage().nbytes() // array.element_size()
+        elif isinstance(array, jax.Array):
+            total += array.size
+    return total
 
 
 @contextmanager
@@ -198,11 +224,30 @@ def size_of(record: Mapping[str, Any]) -> int:
     return sum(elements(value) for value in record["args"].values())
 
 
+def memory_of_record(record: Mapping[str, Any]) -> int:
+    """Elements of the memory behind all arrays of a record."""
+
+    def elements(value: Any) -> int:
+        if isinstance(value, list | tuple):
+            return sum(elements(v) for v in value)
+        if not isinstance(value, dict) or "shape" not in value:
+            return 0
+        if "storage" in value:
+            return int(value["storage"])
+        if "strides" in value and math.prod(value["shape"]):
+            return 1 + sum(s * (n - 1) for s, n in zip(value["strides"], value["shape"]))
+        return math.prod(value["shape"])
+
+    return sum(elements(value) for value in record["args"].values())
+
+
 def parse_spec(text: str) -> dict[str, Any]:
     """A launch written as a call: ``add(x=f32[4096], n=4096, BLOCK=256, grid=16)``.
 
     Values are numbers, strings, True, False, None, tuples, arrays without data (``bf16[128,64]``; ``f32[]``), dtypes
-    (``tl.float32``) and names of functions of the kernel's module.
+    (``tl.float32``) and names of functions of the kernel's module. For `verify`, which needs data, ``i32[64] % 1000``
+    holds integers below 1000, and ``sorted(i32[65] % 1000)`` such that rise from 0 to 999, as offsets do. Numbers and
+    the grid may be computed from numbers before them: ``n=4096, grid=cdiv(n, 256)``.
 
     Raises:
         Diagnostic: the text is not of that form.
@@ -213,14 +258,16 @@ def parse_spec(text: str) -> dict[str, Any]:
             raise ValueError("it is not a call of a kernel by its name")
         if call.args or any(k.arg is None for k in call.keywords):
             raise ValueError("every argument needs its name")
-        args = {str(k.arg): _spec_value(k.value) for k in call.keywords}
+        args: dict[str, Any] = {}
+        for k in call.keywords:
+            args[str(k.arg)] = _spec_value(k.value, args)
         if "grid" not in args:
             raise ValueError("the grid is missing")
         grid = args.pop("grid")
         grid = list(grid) if isinstance(grid, list | tuple) else [grid]
         if not 1 <= len(grid) <= 3 or not all(type(n) is int for n in grid):
             raise ValueError("the grid is one to three integers")
-    except (SyntaxError, ValueError, TypeError) as wrong:
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, LookupError) as wrong:
         raise error(
             "bad-argument",
             f"can't read the launch {text!r}",
@@ -231,17 +278,17 @@ def parse_spec(text: str) -> dict[str, Any]:
     return {"kernel": call.func.id, "file": "", "line": 0, "grid": grid, "args": args}
 
 
-def _spec_value(node: ast.expr) -> Any:
+def _spec_value(node: ast.expr, known: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        shape = ast.literal_eval(node.slice)
-        shape = list(shape) if isinstance(shape, tuple) else [shape]
+        sizes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        shape = [_number(size, known) for size in sizes]
         name = _SHORT.get(node.value.id, node.value.id)
         _torch_dtype(name)
         if not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError(f"a shape is made of sizes: {ast.unparse(node)}")
         return {"shape": shape, "dtype": name}
     if isinstance(node, ast.Tuple | ast.List):
-        return [_spec_value(v) for v in node.elts]
+        return [_spec_value(v, known) for v in node.elts]
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tl":
         from frontend_triton_compat import language
 
@@ -250,16 +297,61 @@ def _spec_value(node: ast.expr) -> Any:
         return describe(getattr(language, node.attr))
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
         return describe(_torch_dtype(node.attr))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Subscript):
+        array, below = _spec_value(node.left, known), _number(node.right, known)
+        if "int" not in array["dtype"] or type(below) is not int or below < 1:
+            raise ValueError(f"a bound is of integers, and at least 1: {ast.unparse(node)}")
+        return {**array, "below": below}
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "sorted" and len(node.args) == 1:
+        array = _spec_value(node.args[0], known)
+        if not isinstance(array, dict) or "below" not in array:
+            raise ValueError(f"sorted() takes integers with a bound: {ast.unparse(node)}")
+        return {**array, "sorted": True}
     if isinstance(node, ast.Name):
-        return {"function": node.id}
+        return known[node.id] if isinstance(known.get(node.id), int | float) else {"function": node.id}
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "float" and len(node.args) == 1:
         return {"float": str(float(ast.literal_eval(node.args[0])))}
-    return ast.literal_eval(node)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return _number(node, known)
 
 
-def run_recorded(run: Callable[[], Any]) -> tuple[list[Launch], BaseException | None]:
-    """Run something and return its launches, with what it raised."""
-    with watching() as seen:
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Div: operator.truediv,
+}
+
+
+def _number(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """A number computed from numbers and from arguments before it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return node.value
+    if isinstance(node, ast.Name) and isinstance(known.get(node.id), int | float):
+        return known[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_number(node.operand, known)
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        return _ARITHMETIC[type(node.op)](_number(node.left, known), _number(node.right, known))
+    if isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("triton.") in ("cdiv", "min", "max"):
+        values = [_number(arg, known) for arg in node.args]
+        name = ast.unparse(node.func).removeprefix("triton.")
+        if name != "cdiv":
+            return (min if name == "min" else max)(values)
+        if len(values) == 2:
+            return -(-values[0] // values[1])
+    if isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("triton.") == "next_power_of_2":
+        return 1 << (_number(node.args[0], known) - 1).bit_length()
+    raise ValueError(f"{ast.unparse(node)!r} is no value that a launch as text can have")
+
+
+def run_recorded(run: Callable[[], Any], keep: int = 0) -> tuple[list[Launch], BaseException | None]:
+    """Run something and return its launches, with what it raised; `keep` as for `watching`."""
+    with watching(keep) as seen:
         try:
             run()
         except (Exception, SystemExit) as stopped:  # the launches before it are still worth checking; callers tell

@@ -1,4 +1,4 @@
-"""The command line, ``torch-pallas``: run, check, port, record, explain, doctor.
+"""The command line, ``torch-pallas``: run, check, verify, port, record, explain, doctor.
 
 Input: the arguments of a process. Output: an exit code: 0 all well, 1 a diagnostic, 2 bad usage; `run` and `record`
 give the script's own. Law: tables and pages go to stdout, progress goes to stderr and only to a terminal, and a file is
@@ -28,11 +28,12 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
 
     check = commands.add_parser("check", help="translate and offline-compile every kernel of a file")
-    check.add_argument("files", nargs="+", metavar="FILE")
-    check.add_argument("--target", default="tpu:v5e", metavar="T,T", help="targets, with commas (tpu:v5e)")
-    _add_selection(check)
-    check.add_argument("--json", metavar="F", help="also write them as JSON ('-': to stdout, for the table)")
-    check.add_argument("--html", metavar="F", help="also write them as an HTML page")
+    _add_judging(check)
+    check.add_argument("--verify", action="store_true", help="compare the values of small launches as well")
+    verify = commands.add_parser(
+        "verify", help="compare the values of every kernel's small launches: the target's form and the CPU's"
+    )
+    _add_judging(verify)
 
     port = commands.add_parser("port", help="write a kernel as standalone Pallas source")
     port.add_argument("file", metavar="FILE")
@@ -49,6 +50,14 @@ def build_parser() -> argparse.ArgumentParser:
 
     commands.add_parser("doctor", help="versions, devices, what can be compiled for, what is missing")
     return parser
+
+
+def _add_judging(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--target", default="tpu:v5e", metavar="T,T", help="targets, with commas (tpu:v5e)")
+    _add_selection(parser)
+    parser.add_argument("--json", metavar="F", help="also write them as JSON ('-': to stdout, for the table)")
+    parser.add_argument("--html", metavar="F", help="also write them as an HTML page")
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:

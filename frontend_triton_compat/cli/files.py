@@ -1,4 +1,4 @@
-"""What the commands share: bad usage, whole-or-not-at-all files, progress, the targets of an option.
+"""What the commands share: bad usage, whole-or-not-at-all files, the targets of an option.
 
 Input: paths and strings of the command line. Output: validated values. Law: bad usage is known before any long work.
 """
@@ -6,12 +6,10 @@ Input: paths and strings of the command line. Output: validated values. Law: bad
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
 
-from bridge.devices import Target
+from bridge.devices import Target, is_rocm
 from bridge.diagnostics import Diagnostic
 
 
@@ -71,7 +69,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def targets_of(text: str) -> list[str]:
-    """Target names from ``tpu:v5e,tpu:v6e``, each once, in order.
+    """Target names from ``tpu:v5e,tpu:v6e``, each once, in order; AMD's stay, to get their diagnostic in a row.
 
     Raises:
         Usage: one of them is unknown, or there is none.
@@ -80,29 +78,6 @@ def targets_of(text: str) -> list[str]:
     if not names:
         raise Usage("--target names no target")
     try:
-        return list(dict.fromkeys(str(Target.parse(name)) for name in names))
+        return list(dict.fromkeys(name if is_rocm(name) else str(Target.parse(name)) for name in names))
     except Diagnostic as unknown:
         raise Usage(f"{unknown.what}; {unknown.why}") from unknown
-
-
-class Progress:
-    """One line on stderr that says what runs now; silent when stderr is not a terminal."""
-
-    def __init__(self, total: int):
-        self._total, self._done, self._width = total, 0, 0
-        self._shown = sys.stderr.isatty()
-
-    def step(self, what: str) -> None:
-        """Say what comes next."""
-        self._done += 1
-        if self._shown:
-            line = f"[{self._done}/{self._total}] {what}"
-            print("\r" + line.ljust(self._width), end="", file=sys.stderr, flush=True)
-            self._width = len(line)
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        if self._shown and self._width:
-            print("\r" + " " * self._width + "\r", end="", file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,10 +24,11 @@ import torch
 
 import frontend_triton_compat as triton
 from bridge.diagnostics import Diagnostic, Where
-from frontend_triton_compat import JITFunction, KernelInterface
+from frontend_triton_compat import Autotuner, JITFunction, KernelInterface
 from frontend_triton_compat import record as records
 from frontend_triton_compat.cli.files import Usage
 from frontend_triton_compat.cli.imports import import_refused, importable, kernels_in_text, no_launch, quiet
+from frontend_triton_compat.cli.samples import LIMIT, Sample, of_launches, of_record
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,9 @@ class Subject:
         kernel: the kernel; None when the file can't be imported.
         record: the launch; None when none is known.
         problem: why there is no launch, or no kernel.
+        grid: the launch's grid as it was given, a function perhaps; None where only the record's numbers are known.
+        samples: launches with data, for `verify`.
+        tuner: the kernel's `autotune` wrapper, where the launch leaves the configuration to it.
     """
 
     name: str
@@ -49,11 +53,14 @@ class Subject:
     kernel: Any = None
     record: Mapping[str, Any] | None = None
     problem: Diagnostic | None = None
+    grid: Any = None
+    samples: tuple[Sample, ...] = ()
+    tuner: Any = None
 
     @property
     def where(self) -> Where | None:
         """The kernel's ``def`` line."""
-        return _innermost(self.kernel).where if self.kernel is not None else None
+        return innermost(self.kernel).where if self.kernel is not None else None
 
     def arguments(self) -> dict[str, Any]:
         """The launch's arguments, arrays without data.
@@ -62,7 +69,7 @@ class Subject:
             Diagnostic: the record can't be rebuilt.
         """
         assert self.record is not None
-        scope = _innermost(self.kernel).fn.__globals__
+        scope = innermost(self.kernel).fn.__globals__
         return {name: records.restore(value, scope) for name, value in self.record["args"].items()}
 
     def spec(self) -> str:
@@ -75,7 +82,8 @@ class Subject:
         return f"{self.name}({', '.join(args)}, grid={grid})"
 
 
-def _innermost(kernel: Any) -> JITFunction:
+def innermost(kernel: Any) -> JITFunction:
+    """The kernel behind its wrappers."""
     return kernel if isinstance(kernel, JITFunction) else kernel.kernel
 
 
@@ -86,7 +94,9 @@ def _as_text(value: Any) -> str:
         return repr(value)
     if "shape" in value:
         shape = ",".join(map(str, value["shape"]))
-        return f"{records.short_name(value['dtype'])}[{shape}]"
+        text = f"{records.short_name(value['dtype'])}[{shape}]"
+        text += f" % {value['below']}" if "below" in value else ""
+        return f"sorted({text})" if value.get("sorted") else text
     if "type" in value:
         return f"tl.{triton.language.dtype(value['type']).numpy_name.replace('bool_', 'int1')}"
     if "torch_dtype" in value:
@@ -100,7 +110,7 @@ def _as_text(value: Any) -> str:
 
 
 def subjects_of(
-    files: Sequence[Path], specs: Sequence[str], only: Sequence[str] = (), run: bool = True
+    files: Sequence[Path], specs: Sequence[str], only: Sequence[str] = (), run: bool = True, data: bool = False
 ) -> dict[Path, list[Subject]]:
     """The kernels of files, each with a launch where one is known.
 
@@ -109,6 +119,7 @@ def subjects_of(
         specs: the ``--args``.
         only: names of kernels; every kernel when empty.
         run: whether a file may be run to find launches.
+        data: whether samples with data are wanted.
 
     Raises:
         Usage: a spec or a name fits no kernel of the files, or can't be read.
@@ -118,7 +129,7 @@ def subjects_of(
     out, known = {}, set()
     for path in files:
         with importable(path) as name:
-            found, names, used = _subjects(path, name, given, only, run)
+            found, names, used = _subjects(path, name, given, only, run, data)
         known |= names
         for one in used:
             inline.pop(one, None)
@@ -161,7 +172,7 @@ def _read_json(path: Path) -> list[dict[str, Any]]:
 
 
 def _subjects(
-    path: Path, module_name: str, given: Sequence[Mapping[str, Any]], only: Sequence[str], run: bool
+    path: Path, module_name: str, given: Sequence[Mapping[str, Any]], only: Sequence[str], run: bool, data: bool
 ) -> tuple[list[Subject], set[str], set[int]]:
     """The file's subjects, the names of all its kernels, and the ids of the specs that were used."""
     try:
@@ -172,9 +183,9 @@ def _subjects(
         names = kernels_in_text(path)
         found = [n for n in names if not only or n[0] in only] or [(path.stem, line)]
         return [Subject(n, str(path), at, problem=refused) for n, at in found], {n for n, _ in names}, set()
-    kernels = {_innermost(k).fn.__name__: k for k in vars(module).values() if _is_kernel_of(k, path)}
+    kernels = {innermost(k).fn.__name__: k for k in vars(module).values() if _is_kernel_of(k, path)}
     aliases = {name: k for name, k in vars(module).items() if _is_kernel_of(k, path)}
-    launches: list[tuple[Any, Mapping[str, Any]]] = []
+    launches: list[tuple[Any, Mapping[str, Any], Any, tuple[Sample, ...]]] = []
     used: set[int] = set()
 
     def take(records_: Sequence[Mapping[str, Any]]) -> None:
@@ -182,39 +193,51 @@ def _subjects(
             kernel = aliases.get(r["kernel"]) or kernels.get(r["kernel"])
             if kernel is None or (r["file"] and Path(r["file"]).name != path.name):
                 continue
-            inner = _innermost(kernel)
-            launches.append((inner if set(inner.arg_names) <= set(r["args"]) else kernel, r))
+            inner = innermost(kernel)
+            samples = of_record(r, inner.fn.__globals__) if data else ()
+            launches.append((inner if set(inner.arg_names) <= set(r["args"]) else kernel, r, None, samples))
             used.add(id(r))
 
     written = [r for r in given if not r["file"]]
     take([*written, *_largest([r for r in given if r["file"]])])
-    covered = {id(_innermost(k)) for k, _ in launches}
+    covered = {id(innermost(k)) for k, *_ in launches}
     take([r for r in _declared(module, path) if _key_of(r, aliases, kernels) not in covered])
-    covered = {id(_innermost(k)) for k, _ in launches}
+    covered = {id(innermost(k)) for k, *_ in launches}
     wanted = lambda inner: (
         not only
         or inner.fn.__name__ in only
-        or any(name in only and _innermost(k) is inner for name, k in aliases.items())
+        or any(name in only and innermost(k) is inner for name, k in aliases.items())
     )
     helpers = _helpers(module, path)
     missing = [
-        i for k in aliases.values() if id(i := _innermost(k)) not in covered and id(i) not in helpers and wanted(i)
+        i for k in aliases.values() if id(i := innermost(k)) not in covered and id(i) not in helpers and wanted(i)
     ]
     stopped: BaseException | None = None
     recorded_run = _entry(module) if run else None
     if missing and recorded_run is not None:
-        seen, stopped = _run(recorded_run, path)
+        seen, stopped = _run(recorded_run, path, LIMIT if data else 0)
         mine = [one for one in seen if _is_kernel_of(one.kernel, path) and id(one.kernel) not in covered]
         for place in dict.fromkeys((one.record["line"], one.record["kernel"]) for one in mine):
             group = [one for one in mine if (one.record["line"], one.record["kernel"]) == place]
             best = max(enumerate(group), key=lambda pair: (records.size_of(pair[1].record), pair[0]))[1]
-            launches.append((best.kernel, best.record))
-    covered = {id(_innermost(k)) for k, _ in launches}
-    passed = {v["function"] for _, r in launches for v in r["args"].values() if isinstance(v, dict) and "function" in v}
+            launches.append((best.kernel, best.record, best.grid, of_launches(group)))
+    covered = {id(innermost(k)) for k, *_ in launches}
+    passed = {
+        v["function"] for _, r, *_ in launches for v in r["args"].values() if isinstance(v, dict) and "function" in v
+    }
     subjects = [
-        Subject(i.fn.__name__, str(path), i.where.line if i.where else 0, k, r)
-        for k, r in launches
-        if wanted(i := _innermost(k))
+        Subject(
+            i.fn.__name__,
+            str(path),
+            i.where.line if i.where else 0,
+            k,
+            r,
+            grid=grid,
+            samples=samples,
+            tuner=_tuner_of(i, aliases.values()) if grid is not None or k is not i else None,
+        )
+        for k, r, grid, samples in launches
+        if wanted(i := innermost(k))
     ]
     for inner in {id(i): i for i in missing}.values():
         if id(inner) not in covered and inner.fn.__name__ not in passed:
@@ -225,10 +248,20 @@ def _subjects(
     return sorted(subjects, key=lambda s: s.line), every, used
 
 
+def _tuner_of(inner: JITFunction, kernels: Iterable[Any]) -> Autotuner | None:
+    for kernel in kernels:
+        wrapper = kernel
+        while wrapper is not inner and not isinstance(wrapper, JITFunction | Autotuner):
+            wrapper = wrapper.fn
+        if isinstance(wrapper, Autotuner) and innermost(wrapper) is inner:
+            return wrapper
+    return None
+
+
 def _key_of(record: Mapping[str, Any], *scopes: Mapping[str, Any]) -> int:
     for scope in scopes:
         if record["kernel"] in scope:
-            return id(_innermost(scope[record["kernel"]]))
+            return id(innermost(scope[record["kernel"]]))
     return 0
 
 
@@ -258,7 +291,7 @@ def _declared(module: ModuleType, path: Path) -> list[dict[str, Any]]:
 def _is_kernel_of(value: Any, path: Path) -> bool:
     if not isinstance(value, KernelInterface):
         return False
-    where = _innermost(value).where
+    where = innermost(value).where
     return where is not None and Path(where.file).resolve() == path.resolve()
 
 
@@ -268,12 +301,12 @@ def _helpers(module: ModuleType, path: Path) -> set[int]:
     for value in vars(module).values():
         if not _is_kernel_of(value, path):
             continue
-        inner = _innermost(value)
+        inner = innermost(value)
         scope = {**inner.fn.__globals__, **inspect.getclosurevars(inner.fn).nonlocals}
         for name in _names_in(inner.fn.__code__):
             called = scope.get(name)
             if isinstance(called, KernelInterface) and called is not value:
-                found.add(id(_innermost(called)))
+                found.add(id(innermost(called)))
         if _returns_a_value(inner.fn):
             found.add(id(inner))
     return found
@@ -306,10 +339,10 @@ def _entry(module: ModuleType) -> Callable[[], Any] | None:
     return None
 
 
-def _run(entry: Callable[[], Any], path: Path) -> tuple[list[records.Launch], BaseException | None]:
+def _run(entry: Callable[[], Any], path: Path, keep: int) -> tuple[list[records.Launch], BaseException | None]:
     argv, sys.argv = sys.argv, [str(path)]
     try:
         with quiet():
-            return records.run_recorded(entry)
+            return records.run_recorded(entry, keep)
     finally:
         sys.argv = argv

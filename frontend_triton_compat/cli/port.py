@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 from bridge.diagnostics import Diagnostic
+from bridge.progress import doing
 from frontend_triton_compat import shim
-from frontend_triton_compat.cli.files import Progress, Usage, existing_file, targets_of, writable, write_whole
+from frontend_triton_compat.cli.files import Usage, existing_file, targets_of, writable, write_whole
 from frontend_triton_compat.cli.launches import Subject, subjects_of
 
 
@@ -40,9 +41,8 @@ def port(options: argparse.Namespace) -> int:
                 f"or give a folder: -o {options.output}/"
             )
         problems, written = [], []
-        with Progress(len(subjects)) as progress:
-            for subject in subjects:
-                progress.step(f"{subject.name} for {targets[0]}")
+        for subject in subjects:
+            with doing(f"{subject.name} for {targets[0]}"):
                 try:
                     text = source_of(subject, targets[0])
                 except Diagnostic as problem:

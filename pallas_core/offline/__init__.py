@@ -8,13 +8,13 @@ reason. Law: what is static is checked first, and the user's process loads no li
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bridge.devices import Target
 from bridge.diagnostics import Where, error
+from bridge.progress import doing
 from pallas_core import budget, laws, lowering
 from pallas_core.budget import Budget
 from pallas_core.offline import client
@@ -175,14 +175,8 @@ def compile_lowered(
     chip = lowering.chip_of(program.target)
     key = (hashlib.sha256(lowered.module).hexdigest(), chip.name, dump)
     if key not in _answers:
-        progress = sys.stderr.isatty()
-        if progress:
-            print(f"compiling {program.name} for {program.target} ...", end="", file=sys.stderr, flush=True)
-        try:
+        with doing(f"compiling {program.name} for {program.target}"):
             _answers[key] = client.worker(dump).compile(lowered.module, chip, timeout)
-        finally:
-            if progress:
-                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     answer, listings = _answers[key]
     if not answer["ok"]:
         where = next((c.where for c in program.calls), None)

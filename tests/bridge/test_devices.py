@@ -56,7 +56,7 @@ def test_any_text_is_a_target_or_a_diagnostic(text):
 
 @pytest.mark.parametrize("name", ["rocm", "hip", "amd:gfx942"])
 def test_amd_is_told_why(name):
-    with pytest.raises(Diagnostic, match="no backend for AMD"):
+    with pytest.raises(Diagnostic, match="Pallas has no ROCm backend"):
         Target.parse(name)
 
 

@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +17,7 @@ import pytest
 
 from bridge.diagnostics import entries
 from frontend_triton_compat import shim
-from frontend_triton_compat.cli import check as checking
-from frontend_triton_compat.cli import doctor, main
+from frontend_triton_compat.cli import doctor, main, verdicts
 from frontend_triton_compat.cli.files import Usage, write_whole
 from frontend_triton_compat.offline import Verdict
 
@@ -117,7 +118,9 @@ def test_bad_usage_is_2_and_says_why(argv, kernels, capsys, monkeypatch):
     assert sorted(p.name for p in kernels.parent.iterdir() if p.name != "__pycache__") == ["kernels.py"]
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["check"], ["port"], ["record"], ["explain"], ["doctor"]], ids=str)
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["check"], ["verify"], ["port"], ["record"], ["explain"], ["doctor"]], ids=str
+)
 def test_help(command, capsys):
     assert main([*command, "--help"]) == 0
     assert "torch-pallas" in capsys.readouterr().out
@@ -181,6 +184,7 @@ def test_check_every_kernel_on_every_target(kernels, tmp_path, capsys):
     found = json.loads(json_file.read_text())
     assert [set(row) for row in found] == [
         {"kernel", "file", "line", "target", "verdict", "code", "slug", "message", "where", "static"}
+        | {"launch", "config", "values"}
     ] * 3
     count = found[1]
     assert count["file"] == str(kernels) and count["slug"] == "atomic-operands" and count["static"] is None
@@ -189,8 +193,80 @@ def test_check_every_kernel_on_every_target(kernels, tmp_path, capsys):
 
     page = html_file.read_text()
     html.parser.HTMLParser().feed(page)
-    assert "TPB280" in page and "pallas_call" in page
+    assert "TPB280" in page and "pallas_call" in page and "<mark>" in page and "BLOCK=128" in page
     assert not re.search(r"<script|<link|src=|https?://", page), "the page must be self-contained"
+
+
+def test_verify_compares_the_values_of_the_files_own_launches(kernels, tmp_path, capsys):
+    json_file = tmp_path / "out.json"
+    argv = ["verify", str(kernels), "--target", "tpu:v5e", "--kernel", "scale", "--json", str(json_file)]
+    assert main(argv) == 0
+    assert "equal (3 launches" in capsys.readouterr().out
+    (row,) = json.loads(json_file.read_text())
+    assert row["values"] == {"verdict": "equal", "launches": 3, "largest": 0.0} and row["static"] is None
+    assert row["launch"].startswith("scale(x=f32[1000], o=f32[1000], n=1000")
+    assert main(["check", str(kernels), "--target", "cpu", "--verify", "--kernel", "clear"]) == 0
+    assert "equal (1 launch, 0)" in capsys.readouterr().out
+    large = "scale(x=f32[10000000], o=f32[10000000], n=10000000, BLOCK=128, grid=cdiv(n, BLOCK))"
+    assert main(["verify", str(kernels), "--target", "cpu", "--args", large, "--kernel", "scale"]) == 1
+    assert "small enough" in capsys.readouterr().out
+    small = "scale(x=f32[100], o=f32[100], n=100, BLOCK=128, grid=cdiv(n, BLOCK))"
+    assert main(["verify", str(kernels), "--target", "cpu,tpu:v6e", "--args", small, "--kernel", "scale"]) == 0
+    capsys.readouterr()
+
+
+def test_verify_of_a_wrong_form_fails(kernels, monkeypatch, capsys):
+    from frontend_triton_compat import verified
+
+    real = verified.put_back
+    monkeypatch.setattr(verified, "put_back", lambda m, results, call: real(m, [r + 1 for r in results], call))
+    assert main(["verify", str(kernels), "--target", "tpu:v5e", "--kernel", "scale"]) == 1
+    out = capsys.readouterr().out
+    assert "failed" in out and "TPB322" in out and "'o' differs at [0]" in out and "tl.store(o + i" in out
+
+
+def test_rows_say_which_launch_and_which_configuration(kernels, monkeypatch, capsys):
+    specs = [f"scale(x=f32[{n}], o=f32[{n}], n={n}, BLOCK=64, grid=cdiv({n}, 64))" for n in (64, 128)]
+    argv = ["check", str(kernels), "--kernel", "scale", "--kernel", "clear", "--no-run"]
+    argv += [a for s in specs for a in ("--args", s)] + ["--args", "clear(x=f32[512], n=512, grid=8)"]
+    assert main([*argv, "--target", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert [row[0] for row in table_rows(out)] == ["scale#1", "scale#2", "clear"]
+    assert "scale#2: scale(x=f32[128], o=f32[128], n=128, BLOCK=64, grid=(2,))" in out
+    assert "clear on cpu: all configurations of autotune give the same code" in out
+
+    def check(self, *args, grid, target, BLOCK, **kwargs):
+        static = {"time_ms": 100.0 / BLOCK, "bound": "hbm", "registers": 40, "instructions": {"HGMMA": 4, "UTMA": 0}}
+        return Verdict("clear", "", 0, target, "ok", static=static, source=f"for blocks of {BLOCK}")
+
+    monkeypatch.setattr("frontend_triton_compat.launch.JITFunction.check", check)
+    assert main(["check", str(kernels), "--kernel", "clear", "--target", "cpu"]) == 0
+    out = capsys.readouterr().out
+    rows = table_rows(out)
+    assert [row[0] for row in rows] == ["clear [BLOCK=128]", "clear [BLOCK=64]"]
+    assert rows[0][4:] == ["0.7812", "HBM", "40", "HGMMA 4", "-"]
+    assert "clear on cpu: the best configuration is BLOCK=128 (0.7812 ms)" in out
+
+
+def test_check_for_amd_is_a_diagnostic(kernels, capsys):
+    assert main(["check", str(kernels), "--target", "rocm,amd,hip", "--kernel", "scale"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("Pallas has no ROCm backend") == 3 and "3 diagnosed" in out
+
+
+def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
+    from bridge import progress
+
+    monkeypatch.setattr(progress, "_TICK", 0.01)
+    with progress.doing("nothing"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with progress.doing("[1/2] scale on tpu:v5e"), progress.doing("compiling"):
+        time.sleep(1.1)
+    err = capsys.readouterr().err
+    assert "[1/2] scale on tpu:v5e: compiling ..." in err and "compiling, 1 s" in err and err.endswith("\r\x1b[K")
+    assert not any(t.name == "torch-pallas progress" for t in threading.enumerate())
 
 
 def test_check_json_on_stdout(kernels, capsys):
@@ -200,7 +276,7 @@ def test_check_json_on_stdout(kernels, capsys):
 
 def test_check_takes_the_largest_launch(kernels, monkeypatch, capsys):
     asked: list = []
-    monkeypatch.setattr(checking, "verdict", spy(asked))
+    monkeypatch.setattr(verdicts, "judged", spy(asked))
     main(["check", str(kernels), "--target", "cpu,tpu:v5e"])
     capsys.readouterr()
     launched = [(s.name, target, s.record["args"]["n"]) for s, target in asked]
@@ -210,11 +286,11 @@ def test_check_takes_the_largest_launch(kernels, monkeypatch, capsys):
 
 
 def spy(asked):
-    def verdict(subject, target):
+    def judged(subject, target, wish):
         asked.append((subject, target))
-        return Verdict(subject.name, subject.file, subject.line, target, "ok")
+        return [Verdict(subject.name, subject.file, subject.line, target, "ok")]
 
-    return verdict
+    return judged
 
 
 def test_check_with_given_arguments_runs_nothing(tmp_path, monkeypatch, capsys):
@@ -222,7 +298,7 @@ def test_check_with_given_arguments_runs_nothing(tmp_path, monkeypatch, capsys):
     path.write_text(KERNELS.replace("raise AssertionError", "open('ran', 'w'); raise AssertionError"))
     monkeypatch.chdir(tmp_path)
     asked: list = []
-    monkeypatch.setattr(checking, "verdict", spy(asked))
+    monkeypatch.setattr(verdicts, "judged", spy(asked))
     specs = ["scale(x=f32[64], o=f32[64], n=64, BLOCK=64, grid=1)", "count(x=f32[8], out=f32[1], n=8, BLOCK=8, grid=1)"]
     specs += ["clear(x=f32[64], n=64, grid=1)", "scale(x=f32[32], o=f32[32], n=32, BLOCK=32, grid=(1,))"]
     assert main(["check", str(path), "--target", "cpu", *(a for s in specs for a in ("--args", s))]) == 0
