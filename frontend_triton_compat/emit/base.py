@@ -64,6 +64,10 @@ class Base:
         """The counter of a variable along its own dimension."""
         return Expr(f"jnp.arange({self.extent(var)}, dtype=jnp.{dtype_name})", (var,))
 
+    def face(self, variables: Sequence[Var]) -> Any:
+        """What else tells the index arithmetic of one place from another's."""
+        return None
+
     def read(self, access: Access) -> Expr:
         """The elements of an access, masked ones undefined but harmless."""
         raise NotImplementedError
@@ -144,7 +148,7 @@ class Base:
     def form(self, form: Form, element: Any = None) -> Expr:
         """Index arithmetic as source."""
         name = self._index_dtype(form, element)
-        key = (form, name, self.indent)
+        key = (form, name, self.face(form.vars), self.indent)
         if key in self.lowered:
             return self.lowered[key]
         parts: list[tuple[int, Expr]] = []
@@ -186,7 +190,7 @@ class Base:
     def _counter(self, var: Var, dtype_name: str) -> Expr:
         if var in self.counters:
             return Expr(f"{self.counters[var]}.astype(jnp.{dtype_name})")
-        key = (var, dtype_name, self.indent)
+        key = (var, dtype_name, self.face((var,)), self.indent)
         if key not in self.lowered:
             self.lowered[key] = self.assign(var.name, self.iota(var, dtype_name))
         return self.lowered[key]

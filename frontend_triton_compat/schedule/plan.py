@@ -48,6 +48,7 @@ class Schedule:
         windows: per access; None for one that goes through computed indices.
         written: parameters that are stored to.
         chunk: the serial variable that the whole kernel is run over, or None.
+        reach: (parameter, dimension) -> how far masked lanes go, where a target lets its blocks run over the end.
         ordered: whether programs run one after the other, each in full, because they may see each other's writes.
     """
 
@@ -67,6 +68,7 @@ class Schedule:
     written: list[str] = field(default_factory=list)
     chunk: Var | None = None
     ordered: bool = False
+    reach: dict[tuple[str, int], int] = field(default_factory=dict)
     resolved: dict[Opaque, Form | None] = field(default_factory=dict)
     _deps: dict[Value, frozenset[Var]] = field(default_factory=dict)
 

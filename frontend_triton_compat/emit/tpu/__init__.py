@@ -6,8 +6,10 @@ chooses sizes, `operands.py` writes accesses, `loops.py` loops, `text.py` the mo
 
 from __future__ import annotations
 
+import dataclasses
+
 from bridge.diagnostics import Diagnostic, error
-from frontend_triton_compat.emit.expr import Expr
+from frontend_triton_compat.access import Slice, View
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.emit.refusals import atomic_refused, combine_refused, order_refused
 from frontend_triton_compat.emit.tpu.blocks import Blocks, choose
@@ -32,14 +34,6 @@ class TpuEmitter(Text):
     def extent(self, var: Var) -> int:
         """A block's share of a variable."""
         return self.blocks.sizes.get(var) or super().extent(var)
-
-    def iota(self, var: Var, dtype_name: str) -> Expr:
-        """A counter along lanes, moved by the grid step."""
-        n = self.extent(var)
-        code = f"lax.broadcasted_iota(jnp.{dtype_name}, (1, {n}), 1)"
-        if var in self.blocks.grid and self.blocks.steps(var) > 1:
-            code = f"{code} + pl.program_id({self.blocks.grid.index(var)}) * {n}"
-        return Expr(code, (None, var))
 
     def refuse(self, op: Op) -> Diagnostic:
         """Atomics, and whatever else a TPU's core does not do."""
@@ -86,4 +80,38 @@ def emit(plan: Schedule, chip: str) -> Module:
         raise order_refused(plan, "tpu")
     # The compiler's default limit is a fraction of what the chip has; an eighth is left to it.
     limit = CHIPS[chip].vmem_bytes // 8 * 7
+    before = {p: dataclasses.replace(view) for p, view in plan.views.items()}
+    for param, view in plan.views.items():
+        _blocks_reach_past(plan, param, view)
+    try:
+        return TpuEmitter(plan, choose(plan, chip), limit).module()
+    except Diagnostic:
+        if not plan.reach:
+            raise
+    plan.views.update(before)  # some access is no block even so: XLA makes room at the end
+    plan.reach.clear()
     return TpuEmitter(plan, choose(plan, chip), limit).module()
+
+
+def _blocks_reach_past(plan: Schedule, param: str, view: View) -> None:
+    """Where masked lanes run over the end of a dimension, blocks do, as they do at every ragged edge: no copy is made.
+
+    The view then is what the memory is, and `plan.reach` says how far the lanes go.
+    """
+    windows = [plan.windows[a.op] for a in plan.accesses.values() if a.param == param]
+    plain = all(w is not None and all(_one_block(s) for s in w.slices) for w in windows)
+    if not plain or view.pad[0] or (view.pad == (0, 0) and not view.widened):
+        return
+    short = view.pad[1] // view.strides[0]
+    if view.pad[1] % view.strides[0] or short >= view.shape[0] or (len(view.shape) == 1 and short):
+        return
+    for i, width in enumerate(view.widths):
+        plan.reach[param, i] = width
+    view.shape, view.pad = (view.shape[0] - short, *view.shape[1:]), (0, 0)
+    view.widths = view.shape
+
+
+def _one_block(piece: Slice) -> bool:
+    """Whether a block can hold what an access touches of a dimension: one variable of lanes, loops and programs."""
+    lanes = [s for v, s in piece.steps.items() if not v.serial and v.kind in ("axis", "fused")]
+    return not piece.opaques and len(lanes) <= 1 and all(s == 1 for s in lanes)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bridge.diagnostics import error
+from frontend_triton_compat.access import Slice
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.refusals import untiled
 from frontend_triton_compat.forms import Var
-from frontend_triton_compat.ir import walk
+from frontend_triton_compat.ir import Op, walk
 from frontend_triton_compat.schedule import Fold, Schedule
 
 _TARGET_BYTES = 2 << 20
@@ -33,15 +33,21 @@ class Blocks:
         sizes: variable -> elements a grid step takes; a variable that is not in it is taken whole.
         grid: variables that the grid counts, outermost first.
         fold: the accumulating loop that the last grid axis runs over, or None.
+        alone: variables that the grid counts one by one: `single`.
     """
 
     sizes: dict[Var, int]
     grid: tuple[Var, ...]
     fold: Fold | None
+    alone: frozenset[Var] = frozenset()
 
     def steps(self, var: Var) -> int:
         """Number of grid steps along a variable."""
         return -(-(var.count or 1) // self.sizes[var])
+
+    def single(self, var: Var) -> bool:
+        """Whether a grid step has one value of a variable, which then is a number and no dimension."""
+        return var in self.grid and self.sizes[var] == 1 and var in self.alone
 
 
 def choose(plan: Schedule, chip: str) -> Blocks:
@@ -55,11 +61,18 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     stored = _stored_vars(plan)
     has_dot = any(adder.kind == "dot" for f in plan.folds.values() for _, adder in f.sums.values()) or _live_dots(plan)
     tiles = _matmul_tiles(plan, chip) if has_dot else None
+    alone = _alone(plan, stored)
+    swept = any(var.serial for window in plan.windows.values() if window for s in window.slices for var in s.steps)
     sizes: dict[Var, int] = {}
     for var in stored:
         if var.count is None:
             continue
-        sizes[var] = _block(plan, var, stored, tiles)
+        if var in alone:
+            sizes[var] = 1
+        elif has_dot and swept:
+            sizes[var] = _queries(plan, var)
+        else:
+            sizes[var] = _block(plan, var, stored, tiles)
     if contracted is not None:
         n = contracted.count or 1
         limit = tiles[2] if tiles else 1024
@@ -67,8 +80,58 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     parallel = [v for v in stored if v in sizes]
     grid = tuple(v for v in parallel if v is not contracted)
     if contracted is not None and sizes[contracted] < (contracted.count or 1):
-        return Blocks(sizes, (*grid, contracted), fold)
-    return Blocks({v: s for v, s in sizes.items() if v is not contracted}, grid, None)
+        return Blocks(sizes, (*grid, contracted), fold, alone)
+    return Blocks({v: s for v, s in sizes.items() if v is not contracted}, grid, None, alone)
+
+
+def _alone(plan: Schedule, stored: list[Var]) -> frozenset[Var]:
+    """Programs that a grid step takes one of: they share a dimension with lanes, or both operands of a product."""
+    out: set[Var] = set()
+    for access in plan.accesses.values():
+        window = plan.windows[access.op]
+        for i, piece in enumerate(window.slices if window is not None else ()):
+            if len(piece.steps) > 1:
+                out |= {v for v in piece.steps if v in stored and _steps_by_blocks(plan, access, i, v)}
+    for op in walk(plan.kernel.body):
+        if op.kind == "dot" and op.result in plan.demand.live:
+            both = [{plan.top(v) for v in plan.deps(x)} | set(plan.axes(x)) for x in op.operands[:2]]
+            out |= {v for v in stored if v in both[0] and v in both[1] and v not in _contracted(plan, op)}
+    return frozenset(out)
+
+
+def _steps_by_blocks(plan: Schedule, access: Access, i: int, var: Var) -> bool:
+    """Whether a program's part of a dimension is a block: nothing else leaves it, and it has whole tiles."""
+    window, view = plan.windows[access.op], plan.views[access.param]
+    assert window is not None
+    piece, behind = window.slices[i], len(window.slices) - 1 - i
+    step = piece.steps[var]
+    lo, hi = Slice(piece.start, {v: s for v, s in piece.steps.items() if v is not var}).bounds()
+    if i == 0:
+        first = view.origin // view.strides[0]
+        lo, hi = lo - first, hi - first
+    tile = 1 if behind > 1 else 8 * max(1, 4 // _item(access)) if behind else 128
+    whole = step % tile == 0 or step == view.shape[i]
+    return whole and 0 <= lo and hi < step and not any(v.kind == "axis" for v in var.parts())
+
+
+def _contracted(plan: Schedule, op: Op) -> set[Var | None]:
+    """What a product sums over."""
+    folds = {adder: fold.loop.var for fold in plan.folds.values() for _, adder in fold.sums.values()}
+    gone = {plan.axes(op.operands[0])[-1], plan.axes(op.operands[1])[-2]}
+    return gone | ({plan.top(folds[op])} if op in folds else set())
+
+
+def _queries(plan: Schedule, var: Var) -> int:
+    """Rows of a product inside a loop that carries values: many, so that the scores of one step fill the unit."""
+    n = var.count or 1
+    keys = 128
+    for op in walk(plan.kernel.body):
+        if op.kind == "dot":
+            for axis in plan.axes(op.result):
+                if axis is not None and axis is not var:
+                    keys = max(keys, axis.count or 1)
+    rows = min(1024, max(128, (512 << 10) // keys // 128 * 128))
+    return n if n <= rows else rows
 
 
 def _live_dots(plan: Schedule) -> bool:
@@ -76,16 +139,10 @@ def _live_dots(plan: Schedule) -> bool:
 
 
 def _accumulating(plan: Schedule) -> Fold | None:
+    """The loop that may become the last grid axis; several loops, or others beside it, sweep rows that lie in VMEM."""
     found = [f for f in plan.folds.values() if f.sums]
-    if len(found) > 1:
-        raise error(
-            "tpu-not-translated",
-            "more than one accumulating loop",
-            where=found[1].loop.op.where,
-            why="one grid axis can run over one loop",
-            do="split the kernel in two, or accumulate both sums in one loop",
-        )
-    return found[0] if found else None
+    serial = any(op.kind in ("for", "while") and op not in plan.folds for op in walk(plan.kernel.body))
+    return found[0] if len(found) == 1 and not serial else None
 
 
 def _stored_vars(plan: Schedule) -> list[Var]:
@@ -99,7 +156,7 @@ def _stored_vars(plan: Schedule) -> list[Var]:
             continue
         for piece in window.slices:
             for var in piece.steps:
-                if var.kind != "axis":
+                if var.kind != "axis" and not var.serial:
                     order[var] = None
     return list(order)
 

@@ -11,15 +11,17 @@ import re
 from collections.abc import Sequence
 
 from bridge.diagnostics import error
-from frontend_triton_compat.demand import Access
+from frontend_triton_compat.access import Slice
+from frontend_triton_compat.demand import Access, Conjunct
 from frontend_triton_compat.emit.expr import Expr, align, shape_of
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import untiled
 from frontend_triton_compat.emit.tpu.blocks import Blocks
-from frontend_triton_compat.emit.tpu.outside import Spec, dense, disjoint, inside, rows_of
+from frontend_triton_compat.emit.tpu.outside import Part, Spec, Sweep, dense, disjoint, rows_of
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.schedule import Schedule, settle
+from frontend_triton_compat.schedule.overlap import apart
 
 #: Most bytes of a block that is larger than what an access needs of it; beyond, XLA cuts the part out first.
 _SPARE_BYTES = 4 << 20
@@ -35,9 +37,9 @@ class Operands(Emitter):
         self.outputs: list[Spec] = []
         self.scalars: dict[str, None] = {}
         self.scratch: list[tuple[str, tuple[Var | None, ...], str]] = []
-        self.pieces: dict[str, list[tuple[tuple[tuple[int, int] | None, ...], Op]]] = {}
+        self.pieces: dict[str, list[tuple[tuple[Part, ...], Op]]] = {}
         self.kept: set[str] = set()  # refs of outputs whose old contents count
-        self.chances: dict[str, list[tuple[tuple[tuple[int, int] | None, ...], tuple[Value, bool] | None]]] = {}
+        self.chances: dict[str, list[tuple[tuple[Part, ...], tuple[Value, bool] | None]]] = {}
         self.rows = _row_vars(plan)
 
     def arg_(self, op: Op) -> Expr:
@@ -52,9 +54,22 @@ class Operands(Emitter):
             raise untiled(self.plan, access)
         slices = rows_of(view, window)
         store = access.op.kind != "load"
-        block, index, inner, dims = [], [], [], []
+        block: list[int | None] = []
+        index: list[Var | int] = []
+        inner: list[Part] = []
+        dims: list[Var | None] = []
         spare, direct = False, True
-        for i, (piece, size) in enumerate(zip(slices, view.widths)):
+        swept = any(v.serial or self.blocks.single(v) for piece in slices for v in piece.steps)
+        for i, piece in enumerate(slices):
+            size = self._whole(access, i)
+            if any(v.serial or self.blocks.single(v) for v in piece.steps):
+                n, at, part, counted = self._swept(access, i, piece)
+                block.append(n)
+                index.append(at)
+                if n is not None:
+                    inner.append(part)
+                    dims.append(counted)
+                continue
             if not piece.steps:
                 if i < len(slices) - 2 and not store:
                     block.append(1)
@@ -77,7 +92,7 @@ class Operands(Emitter):
                 index.append(0)
                 inner.append(None if (piece.start, count) == (0, size) else (piece.start, piece.start + count))
                 spare |= count < size
-            elif piece.start == 0 and (size == count or not store):
+            elif piece.start == 0 and (size == count or not store) and (self.blocks.steps(var) - 1) * n < size:
                 block.append(n)
                 index.append(var)
                 inner.append(None)
@@ -85,7 +100,11 @@ class Operands(Emitter):
                 direct = False
                 break
             dims.append(var)
-        item = access.op.operands[0].type.element.element_ty.itemsize  # type: ignore[union-attr]
+        if not direct and (swept or any(param == access.param for param, _ in self.plan.reach)):
+            raise untiled(self.plan, access)
+        item = _item(access)
+        if swept:
+            return Spec("", access.param, tuple(block), tuple(index), tuple(inner), view.widths), tuple(dims)
         if spare and item * _product(block) > _SPARE_BYTES:
             direct = False
         narrow = item < 4 and dims[:1] and dims[0] in self.rows
@@ -103,12 +122,74 @@ class Operands(Emitter):
         index = [v if v is not None and b < n else 0 for v, b, n in zip(order, block, shape)]
         return Spec("", access.param, tuple(block), tuple(index), (None,) * len(shape), shape, made), order
 
+    def _swept(self, access: Access, i: int, piece: Slice) -> tuple[int | None, Var | int, Part, Var | None]:
+        """A dimension that loops of a grid step move over, or that the grid counts one by one.
+
+        Returns:
+            The block's size, what picks the block, the part of it, the variable it counts.
+        """
+        loops = {v: s for v, s in piece.steps.items() if v.serial}
+        single = {v: s for v, s in piece.steps.items() if self.blocks.single(v)}
+        rest = {v: s for v, s in piece.steps.items() if v not in loops and v not in single}
+        if len(rest) > 1 or len(single) > 1 or any(s != 1 for s in rest.values()):
+            raise untiled(self.plan, access)
+        var = next(iter(rest), None)
+        if var is not None and var in self.blocks.grid and self.blocks.steps(var) > 1:
+            raise untiled(self.plan, access)
+        n = (var.count or 1) if var is not None else 1
+        part: Part = (piece.start, piece.start + n)
+        if loops:
+            part = Sweep(piece.start, tuple(loops.items()), n)
+        lo, hi = part.reach() if isinstance(part, Sweep) else part
+        if not single:
+            whole = self._whole(access, i)
+            if lo < 0 or hi > whole:
+                raise untiled(self.plan, access)
+            return whole, 0, None if part == (0, whole) else part, var
+        ((program, step),) = single.items()
+        view = self.plan.views[access.param]
+        rank = len(view.shape)
+        unit = 1 if i < rank - 2 else sublanes(access) if i == rank - 2 else 128
+        if lo < 0 or hi > step or (step % unit and step != view.shape[i]):
+            raise untiled(self.plan, access)
+        return None if step == 1 and i < rank - 1 else step, program, None if part == (0, step) else part, var
+
+    def _whole(self, access: Access, i: int) -> int:
+        """The size of a block that holds a whole dimension, with the tail that masked lanes reach."""
+        view = self.plan.views[access.param]
+        size, rank = view.widths[i], len(view.shape)
+        width = self.plan.reach.get((access.param, i), size)
+        if width <= size:
+            return size
+        tile = 1024 if rank == 1 else 128 if i == rank - 1 else sublanes(access) if i == rank - 2 else 1
+        return -(-width // tile) * tile
+
+    def part(self, spec: Spec) -> str:
+        """The part of a block that an access touches, as an index with its brackets."""
+        raise NotImplementedError
+
+    def _stored_before(self, access: Access) -> bool:
+        """Whether a store may have come before a load, in an earlier turn of a loop perhaps."""
+        for store in self.plan.accesses.values():
+            if store.param != access.param or store.op.kind == "load":
+                continue
+            if store.order < access.order:
+                return True
+            for op in set(store.path) & set(access.path):
+                loop = self.plan.affine.loops.get(op)
+                if op.kind == "while" or (loop is not None and loop.var.serial):
+                    same = store.form == access.form and loop is not None and loop.var in store.form.vars
+                    if not same or not apart(store.form, store.all_conditions, loop.var):  # type: ignore[union-attr]
+                        return True
+        return False
+
     def read(self, access: Access) -> Expr:
         """A block of an input, or of an output that was stored to before."""
         spec, dims = self._spec(access)
         if access.param in self.plan.written:
-            stores = [a for a in self.plan.accesses.values() if a.param == access.param and a.op.kind != "load"]
-            if any(a.order < access.order for a in stores):
+            if self._stored_before(access):
+                if not any(s.param == access.param for s in self.outputs):
+                    self._output(spec, access.op)
                 written = [s for s in self.outputs if s.param == access.param]
                 if [s.place for s in written] != [spec.place]:
                     raise error(
@@ -120,9 +201,9 @@ class Operands(Emitter):
                     )
                 if not self._covered(written[0]):
                     self.kept.add(written[0].ref)
-                return self._as_column(f"{written[0].ref}[{inside(spec.inner)}]", dims)
+                return self._as_column(f"{written[0].ref}{self.part(spec)}", dims)
         found = self._input(spec)
-        expr = self._as_column(f"{found.ref}[{inside(spec.inner)}]", dims)
+        expr = self._as_column(f"{found.ref}{self.part(spec)}", dims)
         return self._without_ragged_edge(expr, access)
 
     def _as_column(self, code: str, dims: tuple[Var | None, ...]) -> Expr:
@@ -155,6 +236,26 @@ class Operands(Emitter):
         code = f"jnp.where(lax.broadcasted_iota(jnp.int32, {shape}, {at}) < {left}, {expr.code}, {zero})"
         return Expr(code, expr.dims, None, expr.fills)
 
+    def store(self, op: Op) -> None:
+        """A store; its mask may be the array's edge, where the lanes beyond go nowhere."""
+        access = self.plan.accesses[op]
+        left = [c for c in access.mask if not self._is_edge(access, c)]
+        if any(c.form is not None and c.form.is_const for c in left):
+            return  # a condition that never holds
+        left = [c for c in left if c.loop is None or c.loop in self.active]  # else the step's program still runs it
+        self.write(access, self.value(op.operands[1]), self.mask(left))
+
+    def _is_edge(self, access: Access, c: Conjunct) -> bool:
+        view, window = self.plan.views[access.param], self.plan.windows[access.op]
+        if c.form is None or window is None:
+            return False
+        for i, piece in enumerate(window.slices):
+            gap = c.form - piece.form()
+            end = view.shape[i] + (view.origin // view.strides[0] if i == 0 else 0)
+            if gap.is_const and -gap.const >= end:
+                return True
+        return False
+
     def write(self, access: Access, value: Expr, mask: Expr | None) -> None:
         """A block of an output; where the mask does not hold, and beside the store, the old values stay."""
         op = access.op
@@ -162,7 +263,7 @@ class Operands(Emitter):
         out = self._output(spec, op)
         element = op.operands[0].type.element.element_ty  # type: ignore[union-attr]
         name = element.numpy_name
-        place = f"{out.ref}[{inside(spec.inner)}]"
+        place = f"{out.ref}{self.part(spec)}"
         mask = None if mask is None or mask.code == "True" else mask
         extra = [v for v in {*value.vars, *(mask.vars if mask else ())} if v not in target]
         if extra:
@@ -173,10 +274,11 @@ class Operands(Emitter):
                 why="which of them comes last decides what stays there; a TPU's grid steps hold several programs each",
                 do="let one program write it, at an address that does not depend on the others",
             )
-        if mask is not None:
+        if mask is not None or any(c.loop is not None for c in access.mask):
             self.chances.setdefault(out.ref, []).append((spec.inner, self._chance(access)))
+        if mask is not None:
             value = self.masked(mask, value, self._as_column(place, target), name)
-        else:
+        elif not any(c.loop is not None for c in access.mask):
             self.pieces.setdefault(out.ref, []).append((spec.inner, op))
         if value.literal is not None and not value.dims:
             code = f"jnp.full({shape_of(target, self.extent)}, {value.code}, jnp.{name})"
@@ -234,10 +336,14 @@ class Operands(Emitter):
         if len(split) != 1:
             return False
         (axis,) = split
+        kept = [i for i, n in enumerate(out.block) if n is not None]
+        size = out.block[kept[axis]]
+        assert size is not None
+        end = size if isinstance(out.index[kept[axis]], Var) else min(size, out.shape[kept[axis]])
         reached = 0
-        for lo, hi in sorted(inner[axis] or (0, out.block[axis]) for inner, _ in pieces):
+        for lo, hi in sorted(stretch for inner, _ in pieces for stretch in _stretches(inner[axis], size)):
             reached = max(reached, hi) if lo <= reached else reached
-        return reached == out.block[axis]
+        return reached >= end
 
     def keep_old_values(self) -> None:
         """Outputs that no store writes whole begin with what was there."""
@@ -247,10 +353,10 @@ class Operands(Emitter):
             if covered and out.ref not in self.kept:
                 continue  # a store that chooses may then choose between new values and nothing in particular
             old = self._input(out)
-            named = re.compile(rf"(?<!\w){out.ref}\[")
+            named = re.compile(rf"(?<!\w){out.ref}(?:\.at)?\[")
             stores = [i for i, line in enumerate(self.lines) if named.search(line)]
             left, _, right = self.lines[stores[0]].partition(" = ")
-            if len(stores) == 1 and left.strip() == f"{out.ref}[...]":  # the only store: it chooses between new and old
+            if len(stores) == 1 and left == f"    {out.ref}[...]":  # the only store: it chooses between new and old
                 self.lines[stores[0]] = f"{left} = {named.sub(f'{old.ref}[', right)}"
                 continue
             lines.append(f"{out.ref}[...] = {old.ref}[...]")
@@ -259,6 +365,27 @@ class Operands(Emitter):
             first = [f"@pl.when(pl.program_id({axis}) == 0)", f"def {self.fresh('keep')}():"]
             lines = [*first, *(f"    {line}" for line in lines)]
         self.lines[:0] = [f"    {line}" for line in lines]
+
+
+def _stretches(part: Part, whole: int) -> list[tuple[int, int]]:
+    """The ranges of a block's dimension that an access touches."""
+    if part is None:
+        return [(0, whole)]
+    if not isinstance(part, Sweep):
+        return [part]
+    starts = [part.start]
+    for var, step in part.steps:
+        starts = [s + step * k for s in starts for k in range(var.count or 1)]
+    return [(s, s + part.size) for s in starts]
+
+
+def sublanes(access: Access) -> int:
+    """Rows of a native tile."""
+    return 8 * max(1, 4 // _item(access))
+
+
+def _item(access: Access) -> int:
+    return access.op.operands[0].type.element.element_ty.itemsize  # type: ignore[union-attr]
 
 
 def _row_vars(plan: Schedule) -> set[Var]:
@@ -282,8 +409,8 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _product(sizes: Sequence[int]) -> int:
+def _product(sizes: Sequence[int | None]) -> int:
     out = 1
     for n in sizes:
-        out *= n
+        out *= n or 1
     return out

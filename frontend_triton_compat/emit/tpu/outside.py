@@ -18,15 +18,33 @@ from frontend_triton_compat.schedule import Schedule
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """The part of a block that loops move over: ``start + sum(step * counter)`` and `size` elements from there."""
+
+    start: int
+    steps: tuple[tuple[Var, int], ...]
+    size: int
+
+    def reach(self) -> tuple[int, int]:
+        """First element that any turn touches, and the one behind the last."""
+        ends = [step * ((var.count or 1) - 1) for var, step in self.steps]
+        return self.start + sum(min(0, e) for e in ends), self.start + sum(max(0, e) for e in ends) + self.size
+
+
+#: A part of one dimension of a block; None for all of it.
+Part = tuple[int, int] | Sweep | None
+
+
+@dataclass(frozen=True)
 class Spec:
     """One operand or result of the kernel.
 
     Attributes:
         ref: its name in the kernel.
         param: the parameter it is a window of.
-        block: sizes of the block.
+        block: sizes of the block; None for one element, and no dimension.
         index: per dimension, the grid variable that picks the block, or a number.
-        inner: per dimension, the slice of the block that is used; None for all of it.
+        inner: per dimension that the block has, the part of it that is used.
         shape: of the array.
         made: how the array is made of the parameter's: "" for the parameter itself, "column" for a 1-D one as
             (n, 1), else an index, perhaps followed by more.
@@ -34,9 +52,9 @@ class Spec:
 
     ref: str
     param: str
-    block: tuple[int, ...]
+    block: tuple[int | None, ...]
     index: tuple[Var | int, ...]
-    inner: tuple[tuple[int, int] | None, ...]
+    inner: tuple[Part, ...]
     shape: tuple[int, ...]
     made: str = ""
 
@@ -47,7 +65,7 @@ class Spec:
 
     def named(self, ref: str) -> Spec:
         """The same under a name."""
-        return dataclasses.replace(self, ref=ref, inner=(None,) * len(self.block))
+        return dataclasses.replace(self, ref=ref, inner=(None,) * sum(n is not None for n in self.block))
 
     def array(self, whole: str) -> str:
         """Source of the array, from that of the parameter's."""
@@ -127,9 +145,3 @@ def _gcd(numbers: Sequence[int]) -> int:
         while n:
             out, n = n, out % n
     return out
-
-
-def inside(inner: Sequence[tuple[int, int] | None]) -> str:
-    """The part of a block that an access touches, as an index."""
-    parts = [":" if s is None else f"{s[0]}:{s[1]}" for s in inner]
-    return "..." if all(p == ":" for p in parts) else ", ".join(parts)
