@@ -50,7 +50,7 @@ class Base:
         self.counters: dict[Var, str] = {}  # serial loop variable -> its name in the source
         self.active: dict[Op, Expr] = {}  # loop -> which programs still run it
         self.lowered: dict[tuple[Any, ...], Expr] = {}
-        self._line = 0
+        self._line = ("", 0)
 
     # -- hooks of a target
 
@@ -101,9 +101,10 @@ class Base:
     def put(self, line: str, op: Op | None = None) -> None:
         """Append a line, with the user's line number where it changes."""
         note = ""
-        if op is not None and op.where.line != self._line:
-            self._line = op.where.line
-            note = f"  # line {self._line}"
+        if op is not None and (op.where.file, op.where.line) != self._line:
+            self._line = (op.where.file, op.where.line)
+            here = op.where.file == self.plan.kernel.where.file
+            note = f"  # {'line ' if here else op.where.file.rsplit('/', 1)[-1] + ':'}{op.where.line}"
         self.lines.append("    " * self.indent + line + note)
 
     def assign(self, hint: str, expr: Expr, op: Op | None = None) -> Expr:

@@ -100,7 +100,6 @@ def table_rows(out):
         ["check", "FILE", "--typo"],
         ["port", "FILE"],
         ["port", "FILE", "-o", "no/such/folder/out.py"],
-        ["port", "FILE", "-o", "out.py", "--target", "cpu"],
         ["port", "FILE", "-o", "out.py", "--target", "cpu,tpu:v5e", "--kernel", "scale"],
         ["run"],
         ["run", "gone.py"],
@@ -413,6 +412,17 @@ def test_port_of_several_kernels_into_a_folder(kernels, tmp_path, capsys):
     assert main(["port", str(kernels), "-o", f"{out}/", "--target", "cpu"]) == 1  # one of them is diagnosed
     assert sorted(p.name for p in out.iterdir()) == ["clear.py", "scale.py"]
     assert "TPB280" in capsys.readouterr().err
+
+
+def test_port_of_several_kernels_into_one_module(kernels, tmp_path, capsys):
+    out = tmp_path / "all.py"
+    assert main(["port", str(kernels), "-o", str(out), "--target", "cpu"]) == 1  # one of them is diagnosed
+    told = capsys.readouterr()
+    assert "scale, clear for cpu" in told.out and "TPB280" in told.err
+    x = np.arange(1000, dtype=np.float32)
+    scope = load(out)
+    np.testing.assert_array_equal(scope["scale"](x)[0], 2 * x)
+    np.testing.assert_array_equal(scope["clear"]()[0], np.zeros(512))
 
 
 def test_port_of_a_refused_kernel_leaves_the_output_as_it_was(kernels, tmp_path, capsys):
