@@ -9,6 +9,7 @@ from __future__ import annotations
 from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.ir import Op
+from frontend_triton_compat.language.table import Row
 from frontend_triton_compat.schedule import Schedule
 
 
@@ -73,11 +74,22 @@ def order_refused(plan: Schedule, target: str) -> Diagnostic:
 
 
 def combine_refused(op: Op) -> Diagnostic:
-    """The diagnostic of a scalar function of the kernel author's on a TPU."""
+    """The diagnostic of a scalar function of the kernel author's that loops, on a TPU."""
     return error(
         "tpu-not-translated",
-        "a reduction, scan or map with a function of your own is not translated for a TPU yet",
+        "a function given to a reduction, scan or map that loops",
         where=op.where,
-        why="its elements meet pair by pair, at distances that a TPU's registers have no cheap move for",
-        do="use tl.sum, tl.max, tl.cumsum and their kin where they say the same, or run the kernel on the CPU",
+        why="it is applied to whole tiles at once, where every element would leave the loop at a time of its own",
+        do="write out the loop with tl.static_range, or run the kernel on the CPU",
+    )
+
+
+def no_form(op: Op | None, row: Row, target: str) -> Diagnostic:
+    """The diagnostic of a row that the target has no form of."""
+    return error(
+        "tpu-no-form" if target == "tpu" else "target-not-here",
+        f"{row.name} ({row.doc}) on a {target.upper()}",
+        where=op.where if op is not None else None,
+        why="it needs fp64, or a rounding mode that the target does not have",
+        do="compute it outside of the kernel with torch, or run the kernel on the CPU",
     )

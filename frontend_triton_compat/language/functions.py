@@ -11,7 +11,7 @@ from frontend_triton_compat.language.table import HELPERS
 
 
 def _add(name: str, text: str) -> None:
-    HELPERS[name] = {"cpu": text}
+    HELPERS.setdefault(name, {})["cpu"] = text
 
 
 _add(

@@ -12,7 +12,7 @@ from frontend_triton_compat.language.table import HELPERS
 
 
 def _add(name: str, text: str) -> None:
-    HELPERS[name] = {"cpu": text}
+    HELPERS.setdefault(name, {})["cpu"] = text
 
 
 # -- Bessel functions: below 8 a polynomial in x * x, above it amplitude and phase

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from frontend_triton_compat.language import functions_tiles as _functions  # noqa: F401 - what the rows call
 from frontend_triton_compat.language.table import HELPERS, Row, register
 
 
@@ -22,8 +23,7 @@ def _histogram_masked(x: Any, mask: Any, num_bins: int) -> Any:
     return _histogram(np.asarray(x)[np.asarray(mask)], num_bins)
 
 
-HELPERS["in_order"] = {
-    "cpu": '''
+HELPERS.setdefault("in_order", {})["cpu"] = '''
 def in_order(x, axis, descending):
     """Elements in order. Floats are sorted as integers of the same order, several times faster; NaN is the largest."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -35,9 +35,7 @@ def in_order(x, axis, descending):
     key = ~jnp.sort(~key, axis=axis) if descending else jnp.sort(key, axis=axis)
     return lax.bitcast_convert_type(jnp.where(key < 0, key ^ top, key), x.dtype)
 '''
-}
-HELPERS["largest"] = {
-    "cpu": '''
+HELPERS.setdefault("largest", {})["cpu"] = '''
 def largest(x, k):
     """The k largest elements of the last dimension, in order."""
     if x.dtype.itemsize * 8 <= (32 if jnp.issubdtype(x.dtype, jnp.floating) else 16):  # exact in 32 bits
@@ -50,9 +48,7 @@ def largest(x, k):
         return found if x.dtype == jnp.int32 else found ^ (1 << 31)
     return in_order(x, -1, True)[..., :k]
 '''
-}
-HELPERS["merge_bitonic"] = {
-    "cpu": '''
+HELPERS.setdefault("merge_bitonic", {})["cpu"] = '''
 def merge_bitonic(x, descending):
     """Compare and swap at distances n / 2, n / 4, ..., 1 along the last dimension."""
     distance = x.shape[-1] // 2
@@ -64,16 +60,13 @@ def merge_bitonic(x, descending):
         distance //= 2
     return x
 '''
-}
-HELPERS["count_bins"] = {
-    "cpu": '''
+HELPERS.setdefault("count_bins", {})["cpu"] = '''
 def count_bins(x, mask, bins):
     """How often each number below `bins` occurs where the mask is true."""
     x = x.astype(jnp.int32) if x.dtype.itemsize < 4 else x
     x = jnp.where((x >= 0) & (x < bins) & mask, x, bins)
     return jnp.zeros(bins, jnp.int32).at[x].add(1, mode="drop")
 '''
-}
 
 
 def _bitonic_merge(a: Any, descending: bool) -> Any:
@@ -91,6 +84,7 @@ register(
         "join",
         "call",
         "jnp.stack([{0}, {1}], axis=-1)",
+        targets={"tpu": "in_32_bits(lambda *tiles: jnp.stack(tiles, axis=-1), {0}, {1})"},
         reference=lambda a, b: np.stack([a, b], axis=-1),
         doc="two tiles side by side in a new last dimension",
     ),
@@ -98,6 +92,7 @@ register(
         "split",
         "call",
         "({0}[..., 0], {0}[..., 1])",
+        targets={"tpu": "in_32_bits(lambda x: (x[..., 0], x[..., 1]), {0})"},
         reference=lambda a: (a[..., 0], a[..., 1]),
         doc="the two halves of a last dimension of size 2",
     ),
@@ -105,6 +100,7 @@ register(
         "cat",
         "call",
         "jnp.concatenate([{0}, {1}], axis={axis})",
+        targets={"tpu": "in_32_bits(lambda *tiles: jnp.concatenate(tiles, axis={axis}), {0}, {1})"},
         reference=lambda a, b, axis: np.concatenate([a, b], axis=axis),
         doc="two tiles one after the other",
     ),
@@ -112,6 +108,7 @@ register(
         "flip",
         "call",
         "jnp.flip({0}, {axis})",
+        targets={"tpu": "in_32_bits(lambda x: backwards(x, {axis}), {0})"},
         reference=lambda a, axis: np.flip(a, axis),
         doc="elements in reverse order",
     ),
@@ -119,7 +116,7 @@ register(
         "sort",
         "call",
         "(jnp.flip(jnp.sort({0}, axis={axis}), {axis}) if {descending} else jnp.sort({0}, axis={axis}))",
-        targets={"cpu": "in_order({0}, {axis}, {descending})"},
+        targets={t: "in_order({0}, {axis}, {descending})" for t in ("cpu", "tpu")},
         reference=lambda a, axis, descending: np.flip(np.sort(a, axis), axis) if descending else np.sort(a, axis),
         doc="elements in order; NaN is the largest",
     ),
@@ -127,7 +124,7 @@ register(
         "topk",
         "call",
         "jnp.flip(jnp.sort({0}, axis=-1), -1)[..., :{k}]",
-        targets={"cpu": "largest({0}, {k})"},
+        targets={t: "largest({0}, {k})" for t in ("cpu", "tpu")},
         reference=lambda a, k: np.flip(np.sort(a, -1), -1)[..., :k],
         doc="the k largest elements of the last dimension, in order; NaN is the largest",
     ),
@@ -135,7 +132,7 @@ register(
         "bitonic_merge",
         "call",
         "merge_bitonic({0}, {descending})",
-        targets={"tpu": "!tpu-not-translated", "gpu": "!target-not-here"},
+        targets={"gpu": "!target-not-here"},
         reference=_bitonic_merge,
         doc="two halves of the last dimension, ordered in opposite directions, as one in order",
     ),
@@ -143,6 +140,7 @@ register(
         "gather",
         "call",
         "jnp.take_along_axis({0}, {1}, axis={axis}, mode='clip')",
+        targets={"tpu": "in_32_bits(lambda x: picked(x, {1}, {axis}), {0})"},
         reference=lambda a, i, axis: np.take_along_axis(a, i.astype(np.int64), axis),
         doc="elements picked by index along an axis",
     ),
@@ -150,7 +148,7 @@ register(
         "histogram",
         "call",
         "jnp.sum({0}.astype(jnp.int32)[:, None] == jnp.arange({num_bins}), axis=0, dtype=jnp.int32)",
-        targets={"cpu": "count_bins({0}, True, {num_bins})"},
+        targets={t: "count_bins({0}, True, {num_bins})" for t in ("cpu", "tpu")},
         accepts="int",
         result="int32",
         reference=_histogram,
@@ -160,7 +158,7 @@ register(
         "histogram_masked",
         "call",
         "jnp.sum(({0}.astype(jnp.int32)[:, None] == jnp.arange({num_bins})) & {1}[:, None], axis=0, dtype=jnp.int32)",
-        targets={"cpu": "count_bins({0}, {1}, {num_bins})"},
+        targets={t: "count_bins({0}, {1}, {num_bins})" for t in ("cpu", "tpu")},
         accepts="int",
         result="int32",
         reference=_histogram_masked,

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from frontend_triton_compat.language import functions_tiles as _functions  # noqa: F401 - what the rows call
 from frontend_triton_compat.language.table import HELPERS, Row, register
 
 # Running sums and products of long rows go block by block, of short rows above each other row by row: jax's own form
 # is several times slower. Blocks of 32 floats are summed by a product with a triangle of ones; an infinity times the
 # zeros of the triangle would be NaN, and the sum of everything tells whether there is one. Elsewhere the block is
 # spread into a square of which one half counts.
-HELPERS["running_sum"] = {
-    "cpu": '''
+HELPERS.setdefault("running_sum", {})["cpu"] = '''
 def running_sum(x, axis, reverse):
     """Running sum; of 16-bit floats in 32 bits."""
     if x.dtype in (jnp.float16, jnp.bfloat16):
@@ -51,9 +51,7 @@ def running_sum(x, axis, reverse):
 
     return lax.cond(jnp.isfinite(jnp.sum(x)), by_blocks, plain) if floats else by_blocks()
 '''
-}
-HELPERS["running_product"] = {
-    "cpu": '''
+HELPERS.setdefault("running_product", {})["cpu"] = '''
 def running_product(x, axis, reverse):
     """Running product; of 16-bit floats in 32 bits."""
     if x.dtype in (jnp.float16, jnp.bfloat16):
@@ -79,7 +77,6 @@ def running_product(x, axis, reverse):
     before = [totals[..., 1:], one] if reverse else [one, totals[..., :-1]]
     return (inside * jnp.concatenate(before, -1)[..., None]).reshape(x.shape)
 '''
-}
 
 
 def _scan(np_fn: Any) -> Any:
@@ -97,7 +94,7 @@ register(
         "scan",
         "(jnp.flip(jnp.cumsum(jnp.flip({0}, {axis}), {axis}, dtype={0}.dtype), {axis}) if {reverse}"
         " else jnp.cumsum({0}, {axis}, dtype={0}.dtype))",
-        targets={"cpu": "running_sum({0}, {axis}, {reverse})"},
+        targets={t: "running_sum({0}, {axis}, {reverse})" for t in ("cpu", "tpu")},
         reference=_scan(lambda x, axis: np.cumsum(x, axis, dtype=x.dtype)),
         doc="running sum",
     ),
@@ -106,7 +103,10 @@ register(
         "scan",
         "(jnp.flip(jnp.cumprod(jnp.flip({0}, {axis}), {axis}, dtype={0}.dtype), {axis}) if {reverse}"
         " else jnp.cumprod({0}, {axis}, dtype={0}.dtype))",
-        targets={"cpu": "running_product({0}, {axis}, {reverse})"},
+        targets={
+            "cpu": "running_product({0}, {axis}, {reverse})",
+            "tpu": "running(lambda a, b: a * b, {0}, {axis}, {reverse})",
+        },
         reference=_scan(lambda x, axis: np.cumprod(x, axis, dtype=x.dtype)),
         doc="running product",
     ),
@@ -114,6 +114,10 @@ register(
         "cummax",
         "scan",
         "lax.cummax({0}, {axis}, {reverse})",
+        targets={
+            "tpu": "running(jnp.maximum, {0}, {axis}, {reverse})",
+            "tpu:uint": "running(lambda a, b: jnp.where(a < b, b, a), {0}, {axis}, {reverse})",
+        },
         reference=_scan(np.maximum.accumulate),
         doc="running maximum",
     ),
@@ -121,14 +125,17 @@ register(
         "cummin",
         "scan",
         "lax.cummin({0}, {axis}, {reverse})",
+        targets={
+            "tpu": "running(jnp.minimum, {0}, {axis}, {reverse})",
+            "tpu:uint": "running(lambda a, b: jnp.where(a > b, b, a), {0}, {axis}, {reverse})",
+        },
         reference=_scan(np.minimum.accumulate),
         doc="running minimum",
     ),
 )
 
 # The kernel author's combine functions work on scalars; neighbours are combined first, so that their order is kept.
-HELPERS["reduce_by"] = {
-    "cpu": '''
+HELPERS.setdefault("reduce_by", {})["cpu"] = '''
 def reduce_by(combine, tiles, axis):
     """Tiles combined along an axis until one element of each is left."""
     tiles, combine = jnp.broadcast_arrays(*tiles), jnp.vectorize(combine)
@@ -142,9 +149,7 @@ def reduce_by(combine, tiles, axis):
         tiles = found
     return tiles
 '''
-}
-HELPERS["scan_by"] = {
-    "cpu": '''
+HELPERS.setdefault("scan_by", {})["cpu"] = '''
 def scan_by(combine, tiles, axis, reverse):
     """Running combination of tiles along an axis: row by row where rows are long, else by halves."""
     tiles, combine = jnp.broadcast_arrays(*tiles), jnp.vectorize(combine)
@@ -167,4 +172,3 @@ def scan_by(combine, tiles, axis, reverse):
     ends = [(f, o[None]) if reverse else (o[None], f) for o, f in zip(first, found)]
     return tuple(jnp.moveaxis(jnp.concatenate(e, 0), 0, axis) for e in ends)
 '''
-}

@@ -16,7 +16,7 @@ import numpy as np
 from frontend_triton_compat.language import functions_special as _functions  # noqa: F401 - what the rows call
 from frontend_triton_compat.language.table import Row, register
 
-_NOT_ON_TPU = {"tpu": "!tpu-not-translated"}
+_NOT_ON_TPU = {"tpu": "!tpu-no-form"}
 _ANGLES = (np.arange(4000) + 0.5) * (np.pi / 4000)
 
 
@@ -101,7 +101,9 @@ def _root(x: Fraction) -> Fraction:
     return Fraction(math.isqrt(x.numerator * scale * scale // x.denominator), scale)
 
 
-def _special(name: str, code: str, reference: Any, domain: tuple[float, float], doc: str) -> Row:
+def _special(
+    name: str, code: str, reference: Any, domain: tuple[float, float], doc: str, tpu: str = "!tpu-no-form"
+) -> Row:
     cpu = code if code.startswith("exponent") else f"in_fp64({code}, {{0}})"
     return Row(
         name,
@@ -112,7 +114,7 @@ def _special(name: str, code: str, reference: Any, domain: tuple[float, float], 
         reference=reference,
         domain=domain,
         doc=doc,
-        targets=_NOT_ON_TPU,
+        targets={"tpu": tpu},
     )
 
 
@@ -128,9 +130,8 @@ register(
     _special("i0", "lambda x: bessel_i(0, x)", _bessel_i(0), (-9.0, 9.0), "modified Bessel function"),
     _special("i1", "lambda x: bessel_i(1, x)", _bessel_i(1), (-9.0, 9.0), "modified Bessel function"),
     _special("tgamma", "gamma_function", _each(math.gamma), (-4.5, 12.0), "gamma function"),
-    _special(
-        "erfinv", "lax.erf_inv", _inverse(math.erf, -7.0, 7.0), (-0.999, 0.999), "inverse of erf"
-    ),
+    _special("erfinv", "lax.erf_inv", _inverse(math.erf, -7.0, 7.0), (-0.999, 0.999), "inverse of erf",
+             "lax.erf_inv({0})"),
     _special(
         "erfcinv",
         "inverse_of_erfc",
@@ -146,23 +147,23 @@ register(
         "exp(x * x) * erfc(x)",
     ),
     _special("normcdf", "lambda x: complement_of_erf(x * -0.7071067811865476) / 2", _each(_normal), (-6.0, 6.0),
-             "distribution function of the normal distribution"),
+             "distribution function of the normal distribution", "complement_of_erf({0} * -0.7071067811865476) / 2"),
     _special("normcdfinv", "lambda x: -1.4142135623730951 * inverse_of_erfc(2 * x)", _inverse(_normal, -9.0, 9.0),
              (0.001, 0.999), "inverse of normcdf"),
-    _special("sinpi", "sine_of_pi", _each(lambda x: math.sin(math.pi * x)), (-3.9, 3.9), "sin(pi * x)"),
-    _special("cospi", "cosine_of_pi", _each(lambda x: math.cos(math.pi * x)), (-3.9, 3.9), "cos(pi * x)"),
+    _special("sinpi", "sine_of_pi", _each(lambda x: math.sin(math.pi * x)), (-3.9, 3.9), "sin(pi * x)",
+             "sine_of_pi({0})"),
+    _special("cospi", "cosine_of_pi", _each(lambda x: math.cos(math.pi * x)), (-3.9, 3.9), "cos(pi * x)",
+             "cosine_of_pi({0})"),
     _special("logb", "exponent_as_float({0})", lambda x: np.floor(np.log2(np.abs(x))).astype(np.asarray(x).dtype),
-             (0.1, 9.0), "exponent, as a float"),
+             (0.1, 9.0), "exponent, as a float", "exponent_as_float({0})"),
     _special("ilogb", "exponent_as_int({0})", lambda x: np.floor(np.log2(np.abs(x))).astype(np.int32),
-             (0.1, 9.0), "exponent, as an integer"),
+             (0.1, 9.0), "exponent, as an integer", "exponent_as_int({0})"),
     Row("nextafter", "binary", "next_towards({0}, {1})", accepts="wide", reference=np.nextafter,
-        doc="the next number after x towards y", targets=_NOT_ON_TPU),
+        doc="the next number after x towards y"),
     Row("ldexp", "binary", "times_power({0}, {1})", accepts="wide",
-        reference=lambda x, n: np.ldexp(x, np.trunc(n).astype(np.int32)), doc="x * 2**n, n a whole number in x's type",
-        targets=_NOT_ON_TPU),
+        reference=lambda x, n: np.ldexp(x, np.trunc(n).astype(np.int32)), doc="x * 2**n, n a whole number in x's type"),
     Row("remainder", "binary", "ieee_remainder({0}, {1})", accepts="wide",
-        reference=_each(lambda x, y: math.remainder(x, y)), doc="x minus the nearest multiple of y",
-        targets=_NOT_ON_TPU),
+        reference=_each(lambda x, y: math.remainder(x, y)), doc="x minus the nearest multiple of y"),
 )  # fmt: skip
 for _mode in ("rz", "rd", "ru"):
     register(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from frontend_triton_compat.language import functions_tiles as _functions  # noqa: F401 - what the rows call
 from frontend_triton_compat.language.table import HELPERS, Row, register
 
 
@@ -36,8 +37,11 @@ def {fn}(x, axis):
     straight = f'''
 def {fn}(x, axis):
     """{doc}"""
+    if x.dtype.itemsize < 4:
+        return {fn}(x.astype(jnp.float32), axis).astype(x.dtype)
     found = jnp.{name}(jnp.where(x == x, x, {edge}), axis=axis, keepdims=True)
-    return jnp.where(jnp.{"any(x != x" if carry else "all(x != x"}, axis=axis, keepdims=True), jnp.nan, found)
+    lost = jnp.{"max" if carry else "min"}(jnp.where(x == x, 0.0, 1.0), axis=axis, keepdims=True)
+    return jnp.where(lost > 0, jnp.nan, found)
 '''
     return {"cpu": picking, "tpu": straight, "gpu": straight}
 
@@ -63,8 +67,8 @@ def first_{name}(x, axis):
 '''
 
 
-HELPERS["first_largest"] = {"cpu": _first("largest", "max")}
-HELPERS["first_smallest"] = {"cpu": _first("smallest", "min")}
+HELPERS["first_largest"]["cpu"] = _first("largest", "max")
+HELPERS["first_smallest"]["cpu"] = _first("smallest", "min")
 HELPERS["nanmax"] = _picking("max", "-jnp.inf", ">", carry=False)
 HELPERS["nanmin"] = _picking("min", "jnp.inf", "<", carry=False)
 HELPERS["max_or_nan"] = _picking("max", "-jnp.inf", ">", carry=True)
@@ -76,6 +80,7 @@ register(
         "reduce",
         "jnp.sum({0}, axis={axis}, keepdims=True)",
         code_by_kind={k: "jnp.sum({0}, axis={axis}, dtype={0}.dtype, keepdims=True)" for k in ("int", "uint", "bool")},
+        targets={"tpu:uint": "integer_sum({0}, {axis})"},
         reference=lambda x, axis: np.sum(x, axis=axis, dtype=x.dtype),
         identity="jnp.zeros((), {dtype})",
         doc="sum",
@@ -84,6 +89,10 @@ register(
         "prod",
         "reduce",
         "jnp.prod({0}, axis={axis}, dtype={0}.dtype, keepdims=True)",
+        targets={
+            "tpu": "folded(lambda a, b: a * b, {0}, {axis})",
+            "tpu:bool": "jnp.all({0}, axis={axis}, keepdims=True)",
+        },
         reference=lambda x, axis: np.prod(x, axis=axis, dtype=x.dtype),
         identity="jnp.ones((), {dtype})",
         doc="product",
@@ -93,6 +102,10 @@ register(
         "reduce",
         "nanmax({0}, axis={axis})",
         code_by_kind={k: "jnp.max({0}, axis={axis}, keepdims=True)" for k in ("int", "uint", "bool")},
+        targets={
+            "tpu:uint": "unsigned_extreme(jnp.max, {0}, {axis})",
+            "tpu:bool": "jnp.any({0}, axis={axis}, keepdims=True)",
+        },
         reference=_fmax,
         identity="jnp.array(-jnp.inf if jnp.issubdtype({dtype}, jnp.floating) else jnp.iinfo({dtype}).min, {dtype})",
         doc="maximum, NaN ignored",
@@ -102,6 +115,10 @@ register(
         "reduce",
         "nanmin({0}, axis={axis})",
         code_by_kind={k: "jnp.min({0}, axis={axis}, keepdims=True)" for k in ("int", "uint", "bool")},
+        targets={
+            "tpu:uint": "unsigned_extreme(jnp.min, {0}, {axis})",
+            "tpu:bool": "jnp.all({0}, axis={axis}, keepdims=True)",
+        },
         reference=_fmin,
         identity="jnp.array(jnp.inf if jnp.issubdtype({dtype}, jnp.floating) else jnp.iinfo({dtype}).max, {dtype})",
         doc="minimum, NaN ignored",
@@ -111,6 +128,10 @@ register(
         "reduce",
         "max_or_nan({0}, axis={axis})",
         code_by_kind={k: "jnp.max({0}, axis={axis}, keepdims=True)" for k in ("int", "uint", "bool")},
+        targets={
+            "tpu:uint": "unsigned_extreme(jnp.max, {0}, {axis})",
+            "tpu:bool": "jnp.any({0}, axis={axis}, keepdims=True)",
+        },
         reference=lambda x, axis: np.max(x, axis=axis),
         identity="jnp.array(-jnp.inf, {dtype})",
         doc="maximum, NaN carried",
@@ -120,6 +141,10 @@ register(
         "reduce",
         "min_or_nan({0}, axis={axis})",
         code_by_kind={k: "jnp.min({0}, axis={axis}, keepdims=True)" for k in ("int", "uint", "bool")},
+        targets={
+            "tpu:uint": "unsigned_extreme(jnp.min, {0}, {axis})",
+            "tpu:bool": "jnp.all({0}, axis={axis}, keepdims=True)",
+        },
         reference=lambda x, axis: np.min(x, axis=axis),
         identity="jnp.array(jnp.inf, {dtype})",
         doc="minimum, NaN carried",
@@ -128,7 +153,10 @@ register(
         "argmax",
         "reduce",
         "jnp.argmax({0}, axis={axis}, keepdims=True).astype(jnp.int32)",
-        targets={"cpu": "first_largest({0}, axis={axis})"},
+        targets={
+            "cpu": "first_largest({0}, axis={axis})",
+            "tpu": "first_largest({0}, axis={axis})",
+        },
         result="int32",
         reference=lambda x, axis: np.argmax(x, axis=axis).astype(np.int32),
         doc="index of the first maximum; of the first NaN, if there is one",
@@ -137,7 +165,10 @@ register(
         "argmin",
         "reduce",
         "jnp.argmin({0}, axis={axis}, keepdims=True).astype(jnp.int32)",
-        targets={"cpu": "first_smallest({0}, axis={axis})"},
+        targets={
+            "cpu": "first_smallest({0}, axis={axis})",
+            "tpu": "first_smallest({0}, axis={axis})",
+        },
         result="int32",
         reference=lambda x, axis: np.argmin(x, axis=axis).astype(np.int32),
         doc="index of the first minimum; of the first NaN, if there is one",
@@ -147,6 +178,10 @@ register(
         "reduce",
         "jnp.bitwise_xor.reduce({0}, axis={axis}, keepdims=True)",
         accepts="int",
+        targets={
+            "tpu": "folded(lambda a, b: a ^ b, {0}, {axis})",
+            "tpu:bool": "integer_sum({0}.astype(jnp.int32), {axis}) % 2 != 0",
+        },
         reference=lambda x, axis: np.bitwise_xor.reduce(x, axis=axis),
         identity="jnp.zeros((), {dtype})",
         doc="exclusive or of all elements",
@@ -156,6 +191,10 @@ register(
         "reduce",
         "jnp.bitwise_or.reduce({0}, axis={axis}, keepdims=True)",
         accepts="int",
+        targets={
+            "tpu": "folded(lambda a, b: a | b, {0}, {axis})",
+            "tpu:bool": "jnp.any({0}, axis={axis}, keepdims=True)",
+        },
         reference=lambda x, axis: np.bitwise_or.reduce(x, axis=axis),
         identity="jnp.zeros((), {dtype})",
         doc="bitwise or of all elements",
@@ -165,6 +204,10 @@ register(
         "reduce",
         "jnp.bitwise_and.reduce({0}, axis={axis}, keepdims=True)",
         accepts="int",
+        targets={
+            "tpu": "folded(lambda a, b: a & b, {0}, {axis})",
+            "tpu:bool": "jnp.all({0}, axis={axis}, keepdims=True)",
+        },
         reference=lambda x, axis: np.bitwise_and.reduce(x, axis=axis),
         identity="~jnp.zeros((), {dtype})",
         doc="bitwise and of all elements",

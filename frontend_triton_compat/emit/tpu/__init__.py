@@ -11,7 +11,7 @@ import dataclasses
 from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.access import Slice, View
 from frontend_triton_compat.emit.module import Module
-from frontend_triton_compat.emit.refusals import atomic_refused, combine_refused, order_refused
+from frontend_triton_compat.emit.refusals import atomic_refused, order_refused
 from frontend_triton_compat.emit.tpu.blocks import Blocks, choose
 from frontend_triton_compat.emit.tpu.text import Text
 from frontend_triton_compat.forms import Var
@@ -46,12 +46,6 @@ class TpuEmitter(Text):
         if op.operands[0].type.element.primitive_bitwidth == 32 and op.operands[0].type.element.is_floating():
             return ", precision=lax.Precision.HIGHEST"
         return ""
-
-    def each(self, op: Op) -> None:
-        """Scalar functions of the kernel's author."""
-        raise combine_refused(op)
-
-    reduce_by = scan_by = each
 
     def check_types(self, op: Op) -> None:
         """Refuse 64-bit values that are data."""

@@ -14,10 +14,10 @@ from bridge.diagnostics import error
 from frontend_triton_compat.access import Slice
 from frontend_triton_compat.demand import Access, Conjunct
 from frontend_triton_compat.emit.expr import Expr, align, shape_of
-from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import untiled
 from frontend_triton_compat.emit.tpu.blocks import Blocks
 from frontend_triton_compat.emit.tpu.outside import Part, Spec, Sweep, dense, disjoint, rows_of
+from frontend_triton_compat.emit.tpu.tiles import TileForms
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.schedule import Schedule, settle
@@ -27,7 +27,7 @@ from frontend_triton_compat.schedule.overlap import apart
 _SPARE_BYTES = 4 << 20
 
 
-class Operands(Emitter):
+class Operands(TileForms):
     """Reads and writes of blocks."""
 
     def __init__(self, plan: Schedule, blocks: Blocks):

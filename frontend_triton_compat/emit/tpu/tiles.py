@@ -1,0 +1,136 @@
+"""Operations on whole tiles in the forms that Mosaic has: calls, combinations of the kernel author's, selections.
+
+Input: `call`, `reduce_by`, `scan_by`, `each` and `where`. Output: statements. Law: programs are leading dimensions of a
+tile, so an axis moves up by their number; what is too long for its form is refused by name, before the compiler sees
+it; 16-bit floats are chosen between as fp32, because a mask of 32-bit numbers has another layout than theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.diagnostics import error
+from frontend_triton_compat.emit.expr import Expr, align, chosen, shape_of, tight, union
+from frontend_triton_compat.emit.program import Emitter
+from frontend_triton_compat.emit.refusals import combine_refused, no_form
+from frontend_triton_compat.ir import Block, Op, walk
+from frontend_triton_compat.language.table import ROWS, Row
+from frontend_triton_compat.types import TileType
+
+#: The longest axis an operation is written out for, and what to do beyond it.
+LONGEST = {
+    "sort": (1024, "sort blocks of 1024, or call torch.sort outside of the kernel"),
+    "topk": (1024, "take the k largest of blocks of 1024 and then of those, or call torch.topk outside of the kernel"),
+    "bitonic_merge": (4096, "merge shorter runs, or call torch.sort outside of the kernel"),
+    "flip": (8192, "load the elements in reverse order instead: offsets n - 1 - tl.arange(0, n)"),
+    "gather": (256, "write it as a product with one-hot rows: tl.dot((index[:, None] == tl.arange(0, n)), source)"),
+    "histogram": (256, "count fewer bins a launch, or call torch.bincount outside of the kernel"),
+}
+#: Operations whose network pairs elements at distances that are powers of two.
+_PAIRED = ("sort", "topk", "bitonic_merge", "flip")
+
+
+class TileForms(Emitter):
+    """Statements of operations on whole tiles."""
+
+    def call(self, op: Op) -> None:
+        """An operation that moves elements about, on the tiles of all programs of a step at once."""
+        row = ROWS[op["fn"]]
+        self._check_length(op)
+        operands = [self.whole(v) for v in op.operands]
+        lead = [v for v in self.plan.batch if any(v in e.dims for e in operands)]
+        parts = []
+        for e, v in zip(operands, op.operands):
+            dims = (*lead, *self.plan.axes(v))
+            code = align(e, dims)
+            if e.dims != dims:
+                code = f"jnp.broadcast_to({code}, {shape_of(dims, self.extent)})"
+            parts.append(self.assign(v.name or "tile", Expr(code, dims), op).code)
+        attrs = {k: repr(v + len(lead) if k == "axis" and v >= 0 else v) for k, v in op.attrs.items()}
+        code = self.with_helpers(self.row_code(row, op.operands[0].type.element.kind, op))
+        text = chosen(code.format(*parts, **attrs))
+        bound = [self.fresh(r.name or op["fn"]) for r in op.results]
+        self.put(f"{', '.join(bound)} = {text}", op)
+        for name, result in zip(bound, op.results):
+            self.env[result] = Expr(name, (*lead, *self.plan.axes(result)))
+
+    def row_code(self, row: Row, kind: str, op: Op | None) -> str:
+        """The expression of a row, or the reason why there is none."""
+        code = row.code_for("tpu", kind)
+        if code == "!tpu-no-form":
+            raise no_form(op, row, "tpu")
+        return super().row_code(row, kind, op)
+
+    def _check_length(self, op: Op) -> None:
+        name = op["fn"].removesuffix("_masked")
+        if name not in LONGEST:
+            return
+        most, instead = LONGEST[name]
+        axis = op.attrs.get("axis", -1)
+        n = op.attrs.get("num_bins") or op.operands[0].shape[axis]
+        if n <= most and (name not in _PAIRED or n & (n - 1) == 0):
+            return
+        raise error(
+            "tpu-tile-too-long",
+            f"{name} of {n} {'bins' if name == 'histogram' else 'elements'} on a TPU",
+            where=op.where,
+            why="a TPU core does not sort, pick by index or count; what it is made of instead takes "
+            + (f"at most {most}" if n > most else "a power of two"),
+            do=instead,
+        )
+
+    def reduce_by(self, op: Op) -> None:
+        """A reduction by the author's function."""
+        self._straight(op)
+        super().reduce_by(op)
+
+    def scan_by(self, op: Op) -> None:
+        """A scan by the author's function."""
+        self._straight(op)
+        super().scan_by(op)
+
+    def each(self, op: Op) -> None:
+        """The author's function of every element."""
+        self._straight(op)
+        super().each(op)
+
+    def _straight(self, op: Op) -> None:
+        """Refuse a function that loops: each element would loop for itself."""
+        body: Block = op["body"]
+        if any(inner.kind in ("for", "while") for inner in walk(body)):
+            raise combine_refused(op)
+
+    # -- selections
+
+    def apply(self, fn: str, operands: list[Expr], element: Any, result: TileType, op: Op | None = None) -> Expr:
+        """A row of the table; a choice between 16-bit floats is made in fp32."""
+        out = super().apply(fn, operands, element, result, op)
+        if fn == "where" and out.code.startswith("jnp.where(") and _narrow(element):
+            wide = [operands[0], *(self._widened(e) for e in operands[1:])]
+            picked = super().apply(fn, wide, element, result, op)
+            return Expr(f"{picked.operand}.astype(jnp.{element.numpy_name})", picked.dims, None, out.fills)
+        return out
+
+    def masked(self, mask: Expr | None, value: Expr, other: Expr, dtype_name: str) -> Expr:
+        """``where(mask, value, other)``; of 16-bit floats in fp32, of one bit by logic."""
+        if mask is None or mask.code == "True":
+            return value
+        if dtype_name == "bfloat16":
+            picked = super().masked(mask, self._widened(value), self._widened(other), "float32")
+            return Expr(f"{picked.operand}.astype(jnp.bfloat16)", picked.dims)
+        if dtype_name == "bool_":
+            dims = union([mask, value, other])
+            on, yes, no = (tight(align(e, dims)) for e in (mask, value, other))
+            if other.literal is False:
+                return Expr(f"{on} & {yes}", dims)
+            return Expr(f"({on} & {yes}) | (~{on} & {no})", dims)
+        return super().masked(mask, value, other, dtype_name)
+
+    def _widened(self, expr: Expr) -> Expr:
+        if expr.literal is not None:
+            return expr
+        return Expr(f"{expr.operand}.astype(jnp.float32)", expr.dims)
+
+
+def _narrow(element: Any) -> bool:
+    return element.kind == "float" and element.primitive_bitwidth == 16
