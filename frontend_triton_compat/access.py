@@ -177,8 +177,9 @@ def choose_strides(forms: Sequence[Form], masks: Sequence[Sequence[Form]], memor
         windows = [divide(f, chain, m) for f, m in zip(forms, masks)]
         clean = sum(w is not None for w in windows)
         # One variable a dimension is what a block is made of; ties go to fewer dimensions.
-        crowded = sum(len(s.steps) > 1 for w in windows if w for s in w.slices)
-        scattered = sum(step != 1 for w in windows if w for s in w.slices for step in s.steps.values())
+        slices = [s for w in windows if w for s in w.slices]
+        crowded = sum(len(s.steps) + len(s.opaques) > 1 for s in slices)
+        scattered = sum(step != 1 for s in slices for step in (*s.steps.values(), *s.opaques.values()))
         score = (clean, -crowded - scattered, -len(chain))
         if score > best_score:
             best, best_score = chain, score

@@ -296,3 +296,8 @@ def helper_names() -> re.Pattern[str]:
 def line_of(op: Op | None) -> Any:
     """The user's line of an operation."""
     return op.where if op is not None else None
+
+
+def zero_of(element: Any) -> Any:
+    """What a masked-off lane without `other` reads."""
+    return False if element.is_bool() else (0.0 if element.is_floating() else 0)

@@ -8,9 +8,7 @@ and written, how an index is counted and what stands around the statements. The 
 
 from __future__ import annotations
 
-from typing import Any
-
-from frontend_triton_compat.emit.base import TRANSPARENT, KeepWhole
+from frontend_triton_compat.emit.base import TRANSPARENT, KeepWhole, zero_of
 from frontend_triton_compat.emit.control import Control
 from frontend_triton_compat.emit.expr import Expr, align, literal, tight, union
 from frontend_triton_compat.forms import Var
@@ -115,8 +113,3 @@ class Emitter(Control):
         if any(c.form is not None and c.form.is_const for c in access.mask):
             return  # a condition that never holds
         self.write(access, self.value(op.operands[1]), self.mask(access.mask))
-
-
-def zero_of(element: Any) -> Any:
-    """What a masked-off lane without `other` reads."""
-    return False if element.is_bool() else (0.0 if element.is_floating() else 0)

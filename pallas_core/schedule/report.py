@@ -67,7 +67,7 @@ class Report:
         utilisation: share of the bf16 peak that `flops` in `time_s` is, None when `flops` is unknown or 0.
         hbm_utilisation: (inputs + outputs) / time, as a share of the bandwidth.
         hbm_bytes: moved between HBM and the chip.
-        io_bytes: inputs and outputs, what must at least move.
+        io_bytes: inputs and outputs, what must at least move; arrays that a kernel copies parts of itself aside.
         vmem_bytes: largest scoped VMEM of a kernel.
         spills: vector spill slots of all kernels.
         flops: floating point operations of one run.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from frontend_triton_compat.access import Slice
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.refusals import untiled
+from frontend_triton_compat.emit.tpu.gather import picks_rows
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op, walk
 from frontend_triton_compat.schedule import Fold, Schedule
@@ -64,8 +65,9 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     alone = _alone(plan, stored)
     swept = any(var.serial for window in plan.windows.values() if window for s in window.slices for var in s.steps)
     sizes: dict[Var, int] = {}
+    rows = _picked_rows_vars(plan)
     for var in stored:
-        if var.count is None:
+        if var.count is None or var in rows:
             continue
         if var in alone:
             sizes[var] = 1
@@ -150,6 +152,8 @@ def _stored_vars(plan: Schedule) -> list[Var]:
     order: dict[Var, None] = {}
     for access in plan.accesses.values():
         window = plan.windows[access.op]
+        if picks_rows(plan, access):
+            continue
         if window is None or any(s.opaques for s in window.slices):
             raise untiled(plan, access)
         if access.op.kind == "load":
@@ -159,6 +163,12 @@ def _stored_vars(plan: Schedule) -> list[Var]:
                 if var.kind != "axis" and not var.serial:
                     order[var] = None
     return list(order)
+
+
+def _picked_rows_vars(plan: Schedule) -> set[Var]:
+    """Variables along rows that run-time numbers pick: a row is copied whole."""
+    windows = [plan.windows[a.op] for a in plan.accesses.values() if picks_rows(plan, a)]
+    return {v for w in windows if w is not None for piece in w.slices[1:] for v in piece.steps}
 
 
 def _itemsize(plan: Schedule) -> int:
@@ -180,6 +190,7 @@ def _item(access: Access) -> int:
 def _block(plan: Schedule, var: Var, stored: list[Var], tiles: tuple[int, int, int] | None) -> int:
     """The block of one parallel variable."""
     n = var.count or 1
+    whole = _picked_rows_vars(plan)
     ranks, lane, row_bytes = [], False, 4
     for access in plan.accesses.values():
         window = plan.windows[access.op]
@@ -193,7 +204,7 @@ def _block(plan: Schedule, var: Var, stored: list[Var], tiles: tuple[int, int, i
                 others = 1
                 for other in pieces:
                     for v in other.steps:
-                        if v is not var and v not in stored:
+                        if v is not var and (v not in stored or v in whole):
                             others *= v.count or 1
                 row_bytes = max(row_bytes, others * _item(access))
     if max(ranks, default=1) == 1:
@@ -201,7 +212,7 @@ def _block(plan: Schedule, var: Var, stored: list[Var], tiles: tuple[int, int, i
     if tiles is not None:
         limit = tiles[1] if lane else tiles[0]
         return n if n <= limit else limit
-    partners = [v for v in stored if v is not var and v.kind != "axis"]
+    partners = [v for v in stored if v is not var and v.kind != "axis" and v not in whole]
     if lane:
         return n if n <= 1024 else 1024
     if partners and any(_is_lane(plan, v) for v in partners):

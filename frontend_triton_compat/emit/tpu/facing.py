@@ -91,6 +91,5 @@ class Facing(Operands):
 
     def load(self, op: Op) -> None:
         """A load whose mask goes with what is read."""
-        _, dims = self._spec(self.plan.accesses[op])
-        with self.beside(dims):
+        with self.beside(self.sides(self.plan.accesses[op])):
             super().load(op)

@@ -15,8 +15,10 @@ from frontend_triton_compat.access import Slice
 from frontend_triton_compat.demand import Access, Conjunct
 from frontend_triton_compat.emit.expr import Expr, align, shape_of
 from frontend_triton_compat.emit.refusals import untiled
+from frontend_triton_compat.emit.tpu import gather
 from frontend_triton_compat.emit.tpu.blocks import Blocks
 from frontend_triton_compat.emit.tpu.outside import Part, Spec, Sweep, dense, disjoint, rows_of
+from frontend_triton_compat.emit.tpu.scalars import SMEM_NUMBERS
 from frontend_triton_compat.emit.tpu.tiles import TileForms
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op, Value
@@ -38,6 +40,11 @@ class Operands(TileForms):
         self.scalars: dict[str, None] = {}
         self.scratch: list[tuple[str, tuple[Var | None, ...], str]] = []
         self.pieces: dict[str, list[tuple[tuple[Part, ...], Op]]] = {}
+        self.smem: dict[str, str] = {}  # parameter -> ref of all of it in scalar memory
+        self.hbm: dict[str, tuple[str, int]] = {}  # parameter -> ref of all of it in HBM, rows to be added
+        self.more_scratch: dict[str, str] = {}
+        self.prologue: dict[str, None] = {}  # lines at the top of the kernel
+        self.orderly = False  # whether grid steps count on running one after the other
         self.kept: set[str] = set()  # refs of outputs whose old contents count
         self.chances: dict[str, list[tuple[tuple[Part, ...], tuple[Value, bool] | None]]] = {}
         self.rows = _row_vars(plan)
@@ -183,8 +190,17 @@ class Operands(TileForms):
                         return True
         return False
 
+    def sides(self, access: Access) -> tuple[Var | None, ...]:
+        """The variables of what a load gives, dimension by dimension."""
+        if gather.picks_rows(self.plan, access):
+            return gather.dims_of(self, access)
+        return self._spec(access)[1]
+
     def read(self, access: Access) -> Expr:
         """A block of an input, or of an output that was stored to before."""
+        window = self.plan.windows[access.op]
+        if window is None or any(piece.opaques for piece in window.slices):
+            return gather.rows(self, access)
         spec, dims = self._spec(access)
         if access.param in self.plan.written:
             if self._stored_before(access):
@@ -211,6 +227,29 @@ class Operands(TileForms):
         if len(dims) == 1 and dims[0] in self.rows:
             return Expr(f"{code}[:, None]", (dims[0], None))
         return Expr(code, dims)
+
+    def in_smem(self, access: Access) -> str:
+        """A small array as a flat ref in scalar memory."""
+        view = self.plan.views[access.param]
+        self.smem.setdefault(access.param, _free(f"{access.param}_smem", set()))
+        held = sum(self.plan.views[p].size for p in self.smem)
+        if held > SMEM_NUMBERS:
+            raise error(
+                "tpu-scalar-memory",
+                f"{access.param!r} has {view.size} numbers that decide addresses",
+                where=access.op.where,
+                why=f"scalar memory has room for {SMEM_NUMBERS} of them in a kernel",
+                do="launch the kernel on parts of the tensor",
+            )
+        return self.smem[access.param]
+
+    def in_hbm(self, access: Access, pad_rows: int = 1) -> str:
+        """An array as a ref in HBM, with rows a multiple of `pad_rows`."""
+        view = self.plan.views[access.param]
+        more = -view.widths[0] % pad_rows
+        ref, before = self.hbm.get(access.param, (f"{access.param}_hbm", 0))
+        self.hbm[access.param] = ref, max(more, before)
+        return ref
 
     def _input(self, spec: Spec) -> Spec:
         """The operand that a spec is, declared on its first use."""
@@ -364,7 +403,7 @@ class Operands(TileForms):
             axis = len(self.blocks.grid) - 1
             first = [f"@pl.when(pl.program_id({axis}) == 0)", f"def {self.fresh('keep')}():"]
             lines = [*first, *(f"    {line}" for line in lines)]
-        self.lines[:0] = [f"    {line}" for line in lines]
+        self.lines[:0] = [f"    {line}" for line in (*self.prologue, *lines)]
 
 
 def _stretches(part: Part, whole: int) -> list[tuple[int, int]]:

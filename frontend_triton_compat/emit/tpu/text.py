@@ -44,8 +44,10 @@ class Text(Loops):
         patched = [s.param for s in outputs if s.made and s.made != "column"]
         arrays = list(dict.fromkeys([*(s.param for s in reads), *patched]))
         refs = [s.ref for s in reads] + [f"{s}_ref" for s in scalars]
+        refs += [*self.smem.values(), *(ref for ref, _ in self.hbm.values())]
+        arrays = list(dict.fromkeys([*arrays, *self.smem, *self.hbm]))
         outs = [s.ref for s in outputs]
-        scratch = [ref for ref, _, _ in self.scratch]
+        scratch = [*(ref for ref, _, _ in self.scratch), *self.more_scratch]
         text = [
             f'"""`{name}` for a TPU, written from {self.origin()}."""',
             "",
@@ -65,10 +67,13 @@ class Text(Loops):
         ]
         letters = [self._letter(v, i) for i, v in enumerate(grid)]
         specs = [self._block_spec(s, letters) for s in reads]
-        specs += ["pl.BlockSpec(memory_space=pltpu.SMEM)"] * len(scalars)
+        specs += ["pl.BlockSpec(memory_space=pltpu.SMEM)"] * (len(scalars) + len(self.smem))
+        specs += ["pl.BlockSpec(memory_space=pl.ANY)"] * len(self.hbm)
         shapes = [f"jax.ShapeDtypeStruct({s.shape}, jnp.{self._element(s.param)})" for s in outputs]
         semantics = ["parallel"] * len(grid)
-        if self.blocks.fold is not None:
+        if self.orderly:
+            semantics = ["arbitrary"] * len(grid)
+        elif self.blocks.fold is not None:
             semantics[-1] = "arbitrary"
         steps = ", ".join(str(self.blocks.steps(v)) for v in grid)
         axes = ", ".join(f"{v.name} by {self.extent(v)}" for v in grid)
@@ -86,18 +91,21 @@ class Text(Loops):
             *(f"            {s}," for s in shapes),
             "        ],",
         ]
-        if self.scratch:
+        if scratch:
             rows = [f"pltpu.VMEM({shape_of(dims, self.extent)}, jnp.{dt})" for _, dims, dt in self.scratch]
+            rows += self.more_scratch.values()
             call.append(f"        scratch_shapes=[{', '.join(rows)}],")
+        proved = ", disable_bounds_checks=True" if self.orderly else ""  # every row number is clipped
         if grid:
             call.append(
                 f"        compiler_params=pltpu.CompilerParams(\n"
-                f"            dimension_semantics={tuple(semantics)}, vmem_limit_bytes={self.vmem_limit}\n        ),"
+                f"            dimension_semantics={tuple(semantics)}, "
+                f"vmem_limit_bytes={self.vmem_limit}{proved}\n        ),"
             )
         call += [
             f"        name={name!r},",
             "        interpret=interpret,",
-            f"    )({', '.join([*(s.array(s.param) for s in reads), *scalars])})",
+            f"    )({', '.join([*(s.array(s.param) for s in reads), *scalars, *self._kept_whole()])})",
         ]
         operands = []
         for p in arrays:
@@ -118,6 +126,14 @@ class Text(Loops):
         plain = finals == [f"results[{i}]" for i in range(len(outputs))]
         text.append("    return tuple(results)" if plain else f"    return {tuple_of(finals)}")
         return Module("\n".join(text) + "\n", name, tuple(operands), tuple(results))
+
+    def _kept_whole(self) -> list[str]:
+        """Source of the arrays that stay whole: small ones in scalar memory, others in HBM."""
+        out = [p if len(self.plan.views[p].shape) == 1 else f"{p}.reshape(-1)" for p in self.smem]
+        for p, (_, rows) in self.hbm.items():
+            room = ", ".join([f"(0, {rows})", *["(0, 0)"] * (len(self.plan.views[p].shape) - 1)])
+            out.append(f"jnp.pad({p}, ({room}))" if rows else p)
+        return out
 
     def _handed_over(self, param: str) -> tuple[Operand, list[str]]:
         """How an argument's memory arrives, and what makes the view of it that the kernel sees."""
