@@ -18,11 +18,11 @@ import jax.numpy as jnp
 
 import pallas_core as pc
 from bridge.devices import Target
-from bridge.diagnostics import Diagnostic, Where, error, note
+from bridge.diagnostics import Diagnostic, Where, note
 from frontend_triton_compat import figures
 from frontend_triton_compat.arguments import Call, aliases_of, flat_params, grid_of, memory_of
 from frontend_triton_compat.compiled import load_source
-from frontend_triton_compat.emit import cpu, tpu
+from frontend_triton_compat.emit import cpu, gpu, tpu
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.ir import Block, Kernel
 from frontend_triton_compat.parse import parse
@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 
 
 #: Diagnostics that mean that what we emitted is wrong, not what the user wrote.
-_DEFECTS = ("internal-error", "tpu-compile-failed", "tpu-compiler-crash", "kernel-trace-failed", "kernel-arity")
+_DEFECTS = (
+    "internal-error",
+    "gpu-compile-failed",
+    "gpu-compiler-crash",
+    "tpu-compile-failed",
+    "tpu-compiler-crash",
+    "kernel-trace-failed",
+    "kernel-arity",
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,8 @@ class Verdict:
         code, slug, message: of the diagnostic.
         where: line and column the diagnostic points at.
         static: figures of the compiler's program by name; which ones depends on the target (for a TPU time_ms, bound,
-            mxu, hbm_bytes, vmem_bytes, spills, units). None unless ok.
+            mxu, hbm_bytes, vmem_bytes, spills, units; for a GPU bound, registers, spills, smem_bytes, instructions). None
+            unless ok.
         launch: the launch as text, where a command names it.
         config: of `autotune`, where a command judges each.
         values: what `verify` said of the launch, where a command asked: verdict, launches, largest, message.
@@ -106,14 +115,12 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         return plan_for(lambda: parse(kernel.__translated__, params, sizes), memories, aliases, cpu.emit, chunked=True)[
             1
         ]
-    if family.kind != "tpu":
-        raise error(
-            "not-translated",
-            f"the kernel has no translation for {target} yet",
-            where=where,
-            why="the Mosaic GPU dialect is not written yet",
-            do="check the kernel for tpu:v5e, tpu:v6e or tpu:7x",
-        )
+    if family.kind == "gpu":
+        chip = family.chip or "sm90a"
+        build = lambda: parse(kernel.__translated__, params, sizes)
+        plan, module = plan_for(build, memories, aliases, lambda plan: gpu.emit(plan, chip))
+        note_short_grid(plan, sizes)
+        return module
     if any(p.type == FP16 for p in flat_params(call.params)):
         note(
             "fp16-on-tpu",
@@ -154,13 +161,13 @@ def widen_fp16(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def specs_of(module: Module, call: Call) -> list[jax.ShapeDtypeStruct]:
-    """What the module's entry takes, without data."""
+def specs_of(module: Module, call: Call, fp16: bool = False) -> list[jax.ShapeDtypeStruct]:
+    """What the module's entry takes, without data; `fp16` says whether the target has it."""
     elements = {p.name: p.type for p in flat_params(call.params)}
     out = []
     for operand in module.operands:
         element = elements[operand.param]
-        element = FP32 if element == FP16 else element
+        element = FP32 if element == FP16 and not fp16 else element
         out.append(jax.ShapeDtypeStruct(operand.shape, getattr(jnp, element.numpy_name)))
     return out
 
@@ -174,7 +181,8 @@ def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], g
         module = translate(kernel, args, kwargs, grid, target)
         if Target.parse(target).kind == "cpu":
             return Verdict(**base, verdict="ok", static=_no_static(), source=module.source)
-        specs = specs_of(module, kernel._signature.call(args, kwargs, placeless=True))
+        fp16 = Target.parse(target).kind == "gpu"
+        specs = specs_of(module, kernel._signature.call(args, kwargs, placeless=True), fp16)
         report = pc.schedule_report(load_source(module.source, module.entry), specs, target)
     except Diagnostic as refused:
         at = users_line(refused.where, module, where)
@@ -189,7 +197,8 @@ def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], g
             source=module.source if module else "",
             problem=problem,
         )
-    return Verdict(**base, verdict="ok", static=_tpu_static(report), source=module.source, report=report)
+    static = _gpu_static(report) if isinstance(report, pc.GpuReport) else _tpu_static(report)
+    return Verdict(**base, verdict="ok", static=static, source=module.source, report=report)
 
 
 def users_line(found: Where | None, module: Module | None, kernel: Where) -> Where:
@@ -224,6 +233,17 @@ def _tpu_static(report: pc.Report) -> dict[str, Any]:
         "vmem_bytes": report.vmem_bytes,
         "spills": report.spills,
         "units": units,
+    }
+
+
+def _gpu_static(report: pc.GpuReport) -> dict[str, Any]:
+    """The figures of a GPU's code; no time, which nothing models."""
+    return {
+        "bound": report.bound,
+        "registers": report.registers,
+        "spills": report.spills,
+        "smem_bytes": report.smem_bytes,
+        "instructions": report.counts,
     }
 
 

@@ -195,7 +195,9 @@ def _on_target(
     module = translate(kernel, (), named, grid, str(target))
     call = kernel._signature.call((), named)
     try:
-        found = interpret(load_source(module.source, module.entry), operands_of(module, call), target, defined)
+        found = interpret(
+            load_source(module.source, module.entry), operands_of(module, call, target.kind == "gpu"), target, defined
+        )
     except Diagnostic as problem:
         at = users_line(problem.where, module, defined)
         raise type(problem)(problem.slug, problem.what, where=at, why=problem.why, do=problem.do) from problem
@@ -203,10 +205,10 @@ def _on_target(
     return call.arrays, found.races
 
 
-def operands_of(module: Module, call: Call) -> list[jax.Array]:
+def operands_of(module: Module, call: Call, fp16: bool = False) -> list[jax.Array]:
     """What a module's entry takes for a launch: the arguments' memory, copied, under the dtypes of the module."""
     out = []
-    for operand, spec in zip(module.operands, specs_of(module, call)):
+    for operand, spec in zip(module.operands, specs_of(module, call, fp16)):
         if operand.scalar:
             number = call.scalars[operand.param] if operand.param in call.scalars else call.ints[operand.param]
             out.append(jax.numpy.full((1,), number, spec.dtype))

@@ -20,7 +20,7 @@ from pallas_core.grid import (
     run_scoped,
     when,
 )
-from pallas_core.offline import Compiled, compile_for, vmem_budget
+from pallas_core.offline import Compiled, GpuReport, compile_for, vmem_budget
 from pallas_core.pipeline import emit_pipeline
 from pallas_core.refs import ANY, HBM, SEMAPHORE, SMEM, VMEM, Ref, SemaphoreType, ds, multiple_of
 from pallas_core.schedule import Report, schedule_report
@@ -39,6 +39,7 @@ __all__ = [
     "Buffered",
     "Compiled",
     "Element",
+    "GpuReport",
     "GridSpec",
     "PallasFunction",
     "PrefetchScalarGridSpec",

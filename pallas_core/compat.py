@@ -86,6 +86,22 @@ def abstract_tpu(device_kind: str) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True, repr=False)
+class _AbstractGpu(jax.sharding.AbstractDevice):
+    """A GPU by name; Mosaic GPU's lowering asks it for its compute capability."""
+
+    compute_capability: str = "9.0"
+
+
+@contextlib.contextmanager
+def abstract_gpu(board: str, capability: str) -> Iterator[None]:
+    """Lowering in here sees a GPU of this kind, though none is attached."""
+    device = _AbstractGpu(board, 1, "cuda", capability)
+    mesh = jax.sharding.AbstractMesh((1,), ("_",), abstract_device=device)
+    with jax.sharding.use_abstract_mesh(mesh):
+        yield
+
+
 def is_tracing(values: Sequence[Any]) -> bool:
     """Whether any value is a tracer: the call happens inside jit, grad or vmap."""
     return any(isinstance(v, jax_core.Tracer) for v in values)

@@ -21,6 +21,7 @@ from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error
 from pallas_core import captures, compat, shapes
 from pallas_core.reasons import explain_failure, where_raised
+from pallas_core.targets import mosaic_gpu
 from pallas_core.targets.tpu import CHIPS, TpuChip
 
 #: While set, every pc.pallas_call traces for this target instead of its own.
@@ -93,6 +94,32 @@ def chip_of(target: Target, what: str = "this") -> TpuChip:
     )
 
 
+def gpu_chip_of(target: Target) -> mosaic_gpu.GpuChip:
+    """The chip a GPU target names.
+
+    Raises:
+        Diagnostic: ``unknown-target`` for one without a chip.
+    """
+    if target.kind == "gpu" and target.chip in mosaic_gpu.CHIPS:
+        return mosaic_gpu.CHIPS[target.chip]
+    raise error(
+        "unknown-target",
+        f"this needs a GPU architecture, not '{target}'",
+        why="what the offline compiler produces depends on the architecture.",
+        do="name one of: " + ", ".join(f"gpu:{name}" for name in mosaic_gpu.CHIPS),
+    )
+
+
+def _device(target: Target) -> contextlib.AbstractContextManager[None]:
+    """Within this context, jax sees the target's device."""
+    if target.kind == "tpu":
+        return compat.abstract_tpu(chip_of(target).device_kind)
+    if target.kind == "gpu" and target.chip is not None:
+        chip = gpu_chip_of(target)
+        return compat.abstract_gpu(chip.board, chip.capability)
+    return contextlib.nullcontext()
+
+
 def check_args(args: Any) -> None:
     """Arguments come as a tuple or a list.
 
@@ -148,9 +175,8 @@ def trace(
     label: str = name or getattr(fn, "__name__", None) or type(fn).__name__
     if sharding is not None:
         specs = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), tuple(specs))
-    device = compat.abstract_tpu(chip_of(target).device_kind) if target.kind == "tpu" else contextlib.nullcontext()
     try:
-        with force_target(target), compat.x64(x64), compat.refuse_64_bit_dtypes(), device:
+        with force_target(target), compat.x64(x64), compat.refuse_64_bit_dtypes(), _device(target):
             traced = jax.jit(compat.with_name(fn, label)).trace(*specs)
     except Diagnostic:
         raise

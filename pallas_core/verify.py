@@ -8,6 +8,8 @@ compiles; uninitialised memory reads as NaN. It simulates every grid step (milli
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import io
 import re
 from collections.abc import Callable, Sequence
@@ -137,6 +139,8 @@ def interpret(
     Raises:
         Diagnostic: a law that is broken, or ``kernel-race``.
     """
+    if Target.parse(target).kind == "gpu":
+        return _interpret_gpu(f, arrays, Target.parse(target), where)
     program = offline.trace_for(f, arrays, target)  # refuses a target that has no interpreter here
     laws.check_tpu(program, lowering.chip_of(program.target))
     results, races = _interpret(f, arrays, program)
@@ -182,6 +186,50 @@ def _interpret(f: Callable[..., Any], arrays: Sequence[Any], program: lowering.P
         raise lowering.trace_failure(exc, getattr(f, "kernel", f), program.target) from exc
     compat.reset_interpreter()
     return results, races
+
+
+def _interpret_gpu(f: Callable[..., Any], arrays: Sequence[Any], target: Target, where: Where | None) -> Interpreted:
+    """Run a function with kernels of `plgpu.kernel` on the GPU interpreter."""
+    chip = lowering.gpu_chip_of(target)
+    from pallas_core.gpu import compat as interpreter  # Mosaic GPU is imported when it is asked for
+
+    name = getattr(f, "__name__", "kernel")
+    takes = "interpret" in inspect.signature(f).parameters
+    said = io.StringIO()
+    try:
+        with (
+            lowering.force_target(target),
+            compat.x64(False),
+            compat.abstract_gpu(chip.board, chip.capability),
+            interpreter.interpreted(detect_races=True, uninitialized_memory="nan") as params,
+            contextlib.redirect_stdout(said),
+        ):
+            fn = functools.partial(f, interpret=params) if takes else f
+            results = jax.block_until_ready(jax.jit(compat.with_name(fn, name))(*arrays))
+            races = interpreter.races_found()
+    except Diagnostic:
+        raise
+    except Exception as exc:  # the interpreter's own checks (bounds, barriers) raise many types
+        interpreter.reset()
+        if "TMEM" in str(exc) or "tcgen05" in str(exc) or "tmem" in str(exc):
+            raise error(
+                "not-interpreted",
+                f"`{name}` uses the tensor memory of {target}",
+                where=where,
+                why="the GPU interpreter of this jax knows neither tensor memory nor the tcgen05 instructions.",
+                do="verify the kernel for gpu:sm90a, which has the same tiles with wgmma; check() compiles it for both",
+            ) from exc
+        raise lowering.trace_failure(exc, f, target) from exc
+    interpreter.reset()
+    if races:
+        raise error(
+            "kernel-race",
+            f"`{name}` has a race on {target}",
+            where=where,
+            why="the interpreter saw two accesses to one place, at least one a write, with no order between them.",
+            do="wait on the barrier of a copy before its memory is used",
+        )
+    return Interpreted(name, str(target), results, races)
 
 
 def _compare(

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("bridge", "pallas_core", "frontend_triton_compat", "inductor_backend")
 FILES = [p for package in PACKAGES for p in sorted((ROOT / package).rglob("*.py"))]
 PRIVATE = re.compile(r"^(jax\._src|jaxlib|torch\._(?!dynamo\.(reset|config)\b)|triton\._)")
-#: Files that may reach private names beside the compat.py of each package; it imports nothing of ours.
-ALSO_PRIVATE = {"pallas_core/offline/worker.py"}
+#: Files that may reach private names beside the compat.py of each package; they import nothing of ours.
+ALSO_PRIVATE = {"pallas_core/offline/worker.py", "pallas_core/offline/gpu_worker.py"}
 #: What translates and compiles never sees a tensor: torch is imported in bridge, inductor_backend and the launchers.
 WITHOUT_TORCH = (
     *(f"frontend_triton_compat/{name}" for name in ("parse/", "language/", "schedule/", "emit/", "ir.py", "types.py")),

@@ -20,6 +20,7 @@ import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
 import pallas_core as pc
 from bridge.diagnostics import Diagnostic
+from pallas_core.offline import gpu_tools
 
 #: package -> (lowest version that is supported, first one that is not); None: any.
 REQUIRED: dict[str, tuple[str, str | None]] = {
@@ -32,6 +33,7 @@ REQUIRED: dict[str, tuple[str, str | None]] = {
 OPTIONAL: dict[str, tuple[str, str]] = {
     "libtpu": ("tpu", "compile for TPUs: `check` and `port` with --target tpu:v5e"),
     "jax-cuda13-plugin": ("cuda", "run on NVIDIA GPUs"),
+    "absl-py": ("gpu", "compile for GPUs: `check` and `port` with --target gpu:sm90a; see docs/gpu.md"),
     "triton": ("triton", "hand kernels of the genuine package to retarget(); not needed to run kernels"),
 }
 
@@ -54,6 +56,10 @@ def doctor() -> int:
     print("optional")
     for name in OPTIONAL:
         _print(_optional(name))
+    lacking = [p for p in gpu_tools.missing() if p != "absl-py"]
+    _print(Finding(f"{'GPU compiler':18s} " + (f"missing {', '.join(lacking)}:" if lacking else gpu_tools.find_site())))
+    if lacking:
+        print("      " + gpu_tools.command().replace("\n", "\n  "))
     print("targets")
     try:
         targets = str(pc.targets())

@@ -279,12 +279,15 @@ class Base:
         for name in helper_names().findall(code):
             if name not in self.helpers:
                 self.helpers[name] = None
-                self.with_helpers(HELPERS[name][self.target].partition("\n    ")[2])
+                self.with_helpers(self._helper(name).partition("\n    ")[2])
         return code
 
     def helper_text(self) -> list[str]:
         """The functions that the source calls."""
-        return [HELPERS[name][self.target].rstrip("\n") for name in self.helpers]
+        return [self._helper(name).rstrip("\n") for name in self.helpers]
+
+    def _helper(self, name: str) -> str:
+        return HELPERS[name].get(self.target) or HELPERS[name].get("tpu") or HELPERS[name]["cpu"]
 
 
 @functools.cache

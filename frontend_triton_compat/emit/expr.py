@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from frontend_triton_compat.forms import Var
 
@@ -58,8 +59,27 @@ def literal(value: Any, dtype_name: str = "") -> Expr:
     return Expr(f"jnp.{dtype_name}({text})" if dtype_name else text, (), value)
 
 
+class Broadcasting(Protocol):
+    """How a target brings values together that have different dimensions."""
+
+    def union(self, exprs: Sequence[Expr]) -> tuple[Var | None, ...]:
+        """See `union`."""
+        ...
+
+    def align(self, expr: Expr, target: Sequence[Var | None]) -> str:
+        """See `align`."""
+        ...
+
+
+#: The way of the target that is being written for; None: as NumPy does it.
+broadcasting: ContextVar[Broadcasting | None] = ContextVar("broadcasting", default=None)
+
+
 def union(exprs: Sequence[Expr]) -> tuple[Var | None, ...]:
     """The dimensions of an elementwise result: an operand's own where they agree, else every variable once."""
+    special = broadcasting.get()
+    if special is not None:
+        return special.union(exprs)
     shapes = [e.dims for e in exprs if e.dims]
     if not shapes:
         return ()
@@ -98,6 +118,9 @@ def _ordered(shapes: Sequence[tuple[Var | None, ...]]) -> tuple[Var, ...]:
 
 def align(expr: Expr, target: Sequence[Var | None]) -> str:
     """Source of `expr` with dimensions that broadcast against `target` (which names all of its variables)."""
+    special = broadcasting.get()
+    if special is not None:
+        return special.align(expr, target)
     code, dims = expr.code, list(expr.dims)
     if not dims:
         return code

@@ -44,7 +44,7 @@ def atomic_refused(op: Op, target: str) -> Diagnostic:
     """The diagnostic of an atomic operation, with the rewrite it needs."""
     fn = op.attrs.get("fn", "add")
     pointer = op.operands[0]
-    place = {"tpu": "a TPU"}.get(target, target)
+    place = {"tpu": "a TPU", "gpu": "a GPU"}.get(target, target)
     tile = "x".join(map(str, pointer.shape)) or "scalar"
     return error(
         "atomic-add" if fn == "add" else "atomic-other",

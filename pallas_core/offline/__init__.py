@@ -1,4 +1,4 @@
-"""Compile for a TPU that is not here: the real compiler, in its own process.
+"""Compile for a TPU or a GPU that is not here: the real compiler, in its own process.
 
 Input: a function of `pc.pallas_call`, or any jax function with `pallas_call`s inside, and argument specs. Output:
 `Compiled` with the program's text, its memory figures and its static schedule; or a diagnostic with the compiler's
@@ -17,7 +17,8 @@ from bridge.diagnostics import Where, error
 from bridge.progress import doing
 from pallas_core import budget, laws, lowering
 from pallas_core.budget import Budget
-from pallas_core.offline import client
+from pallas_core.offline import client, gpu
+from pallas_core.offline.gpu import GpuReport
 from pallas_core.reasons import explain_failure
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class Compiled:
         """The optimised HLO module."""
         return self.text
 
-    def schedule(self, flops: float | None = None, timeout: float = TIMEOUT) -> Report:
-        """The static schedule (compiles once more, with the schedule written out).
+    def schedule(self, flops: float | None = None, timeout: float = TIMEOUT) -> Report | GpuReport:
+        """The static schedule (compiles once more, with the schedule written out); the figures of a GPU's code.
 
         Args:
             flops: operations of one run, for the utilisation; counted from the jaxpr when None.
@@ -74,7 +75,8 @@ def compile_for(
         f: a function of `pc.pallas_call`, or any jax function (jitted or not), with or without Pallas kernels.
         args: its arguments: tensors, arrays, `pc.spec(shape, dtype)` or `jax.ShapeDtypeStruct`; only shapes and dtypes
             are read.
-        target: ``"tpu:v4"``, ``"tpu:v5e"``, ``"tpu:v5p"``, ``"tpu:v6e"`` or ``"tpu:7x"``.
+        target: ``"tpu:v4"``, ``"tpu:v5e"``, ``"tpu:v5p"``, ``"tpu:v6e"``, ``"tpu:7x"``; for functions with kernels of
+            `plgpu.kernel` also ``"gpu:sm90a"`` and ``"gpu:sm100a"``.
         timeout: seconds until the compiler is stopped.
 
     Raises:
@@ -103,18 +105,23 @@ def lower_for(f: Callable[..., Any], args: Sequence[Any], target: str | Target) 
         Diagnostic: as `compile_for`.
     """
     program = trace_for(f, args, target)
+    if program.target.kind == "gpu":
+        return gpu.lower(program)
     laws.check_tpu(program, lowering.chip_of(program.target))
     return lowering.lower(program)
 
 
 def trace_for(f: Callable[..., Any], args: Sequence[Any], target: str | Target) -> lowering.Program:
-    """Trace `f` for a TPU; only what the arguments themselves break is refused.
+    """Trace `f` for a TPU or a GPU; only what the arguments themselves break is refused.
 
     Raises:
         Diagnostic: as `compile_for`.
     """
     target = Target.parse(target)
-    lowering.chip_of(target, "compile_for")
+    if target.kind != "gpu" or hasattr(f, "check_target"):  # functions of pc.pallas_call have no GPU form
+        lowering.chip_of(target, "compile_for")
+    else:
+        lowering.gpu_chip_of(target)
     if not callable(f):
         raise error(
             "bad-argument", f"compile_for needs a function, not {type(f).__name__}", do="pass the function itself"
@@ -172,6 +179,8 @@ def compile_lowered(
         Diagnostic: as `compile_for`.
     """
     program = lowered.program
+    if program.target.kind == "gpu":
+        return gpu.compile_lowered(lowered, texts=False, timeout=timeout), {}
     chip = lowering.chip_of(program.target)
     key = (hashlib.sha256(lowered.module).hexdigest(), chip.name, dump)
     if key not in _answers:

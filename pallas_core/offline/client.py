@@ -1,7 +1,7 @@
-"""Start, keep, feed and replace the worker processes that hold the TPU compiler.
+"""Start, keep, feed and replace the worker processes that hold a compiler.
 
 Input: a StableHLO module and a chip. Output: the worker's answer as a dict, plus the folder with the schedule dump
-when one was asked for. Law: the user's process loads no libtpu and its environment is not touched; a worker that dies
+when one was asked for. Law: the user's process loads no compiler and its environment is not touched; a worker that dies
 or overruns its time is replaced, and says so in a diagnostic.
 """
 
@@ -52,70 +52,65 @@ def require_libtpu() -> None:
         )
 
 
-class Worker:
-    """One compiler process; started at the first request."""
+class Process:
+    """One compiler process; started at the first request.
 
-    def __init__(self, dump: bool):
-        self.dump = dump
+    Attributes:
+        name: of the compiler, for messages.
+        script: what runs, beside this file.
+        slugs: of the diagnostics of a crash and of an overrun.
+    """
+
+    name = "the TPU compiler"
+    script = "worker.py"
+    slugs = ("tpu-compiler-crash", "tpu-compiler-timeout")
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
 
-    def compile(self, module: bytes, chip: TpuChip, timeout: float) -> tuple[dict[str, Any], dict[str, str]]:
-        """Compile one module.
+    def environment(self, folder: Path) -> dict[str, str]:
+        """What is set in the process' environment, beside what this process has."""
+        raise NotImplementedError
 
-        Args:
-            module: StableHLO as MLIR bytecode.
-            chip: what to compile for.
-            timeout: seconds until the worker is given up.
+    def arguments(self) -> list[str]:
+        """The script's arguments."""
+        return []
 
-        Returns:
-            The worker's answer, and the schedule dump as file name -> text (empty unless this worker dumps).
+    def ask(self, request: dict[str, Any], chip: str, timeout: float) -> dict[str, Any]:
+        """Send a request and wait for its answer; the caller holds the lock.
 
         Raises:
-            Diagnostic: ``missing-dependency``, ``tpu-compiler-crash`` or ``tpu-compiler-timeout``.
+            Diagnostic: the process died, or overran its time.
         """
-        require_libtpu()
-        with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self._start()
-            assert self._process is not None and self._folder is not None
-            dumps = self._folder / "dump"
-            shutil.rmtree(dumps, ignore_errors=True)
-            request = pickle.dumps({"module": module, "topology": chip.topology})
-            try:
-                self._process.stdin.write(struct.pack("<Q", len(request)) + request)  # type: ignore[union-attr]
-                self._process.stdin.flush()  # type: ignore[union-attr]
-                answer = pickle.loads(self._receive(timeout))
-            except (BrokenPipeError, EOFError):
-                raise self._crashed() from None
-            except TimeoutError:
-                self.stop()
-                raise error(
-                    "tpu-compiler-timeout",
-                    f"compiling for {chip.name} took longer than {timeout:g} s",
-                    why="the TPU compiler was stopped; large unrolled loops and very large tiles take minutes.",
-                    do=["unroll less, or use smaller blocks", "give it longer: timeout=..."],
-                ) from None
-            found: dict[str, str] = {}
-            if self.dump and answer["ok"] and dumps.is_dir():
-                found = {p.name: p.read_text(errors="replace") for p in dumps.iterdir() if p.suffix == ".txt"}
-            shutil.rmtree(dumps, ignore_errors=True)
-            return answer, found
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._process is not None
+        data = pickle.dumps(request)
+        try:
+            self._process.stdin.write(struct.pack("<Q", len(data)) + data)  # type: ignore[union-attr]
+            self._process.stdin.flush()  # type: ignore[union-attr]
+            return pickle.loads(self._receive(timeout))
+        except (BrokenPipeError, EOFError):
+            raise self._crashed() from None
+        except TimeoutError:
+            self.stop()
+            raise error(
+                self.slugs[1],
+                f"compiling for {chip} took longer than {timeout:g} s",
+                why=f"{self.name} was stopped; large unrolled loops and very large tiles take minutes.",
+                do=["unroll less, or use smaller blocks", "give it longer: timeout=..."],
+            ) from None
 
     def _start(self) -> None:
         self.stop()
-        self._folder = Path(tempfile.mkdtemp(prefix="torch-pallas-tpu-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="torch-pallas-compiler-"))
         environment = {k: v for k, v in os.environ.items() if k not in ("JAX_ENABLE_X64", "LIBTPU_INIT_ARGS")}
-        environment |= _ENVIRONMENT | {"TPU_LOG_DIR": str(self._folder / "log")}
-        if self.dump:
-            environment["LIBTPU_INIT_ARGS"] = (
-                f"--xla_jf_dump_to={self._folder / 'dump'} --xla_jf_dump_llo_text=true "
-                f"--xla_jf_dump_llo_pass_label_regex={_DUMPS}"
-            )
+        environment |= self.environment(self._folder)
         with open(self._folder / "stderr", "wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))],
+                [sys.executable, "-P", str(Path(__file__).with_name(self.script)), *self.arguments()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -151,8 +146,8 @@ class Worker:
             (line for line in lines if "Check failed" in line or line.startswith("F0")), lines[-1] if lines else ""
         )
         return error(
-            "tpu-compiler-crash",
-            f"the TPU compiler died with status {status}",
+            self.slugs[0],
+            f"{self.name} died with status {status}",
             why=reason.strip()[:400] or "it left no message.",
             do="simplify the kernel until it compiles; the next compile starts a new compiler process",
         )
@@ -172,6 +167,51 @@ class Worker:
         folder, self._folder = self._folder, None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+class Worker(Process):
+    """The TPU compiler's process."""
+
+    def __init__(self, dump: bool):
+        super().__init__()
+        self.dump = dump
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """Flags of libtpu."""
+        found = _ENVIRONMENT | {"TPU_LOG_DIR": str(folder / "log")}
+        if self.dump:
+            found["LIBTPU_INIT_ARGS"] = (
+                f"--xla_jf_dump_to={folder / 'dump'} --xla_jf_dump_llo_text=true "
+                f"--xla_jf_dump_llo_pass_label_regex={_DUMPS}"
+            )
+        return found
+
+    def compile(self, module: bytes, chip: TpuChip, timeout: float) -> tuple[dict[str, Any], dict[str, str]]:
+        """Compile one module.
+
+        Args:
+            module: StableHLO as MLIR bytecode.
+            chip: what to compile for.
+            timeout: seconds until the worker is given up.
+
+        Returns:
+            The worker's answer, and the schedule dump as file name -> text (empty unless this worker dumps).
+
+        Raises:
+            Diagnostic: ``missing-dependency``, ``tpu-compiler-crash`` or ``tpu-compiler-timeout``.
+        """
+        require_libtpu()
+        with self._lock:
+            if self._folder is not None:
+                shutil.rmtree(self._folder / "dump", ignore_errors=True)
+            answer = self.ask({"module": module, "topology": chip.topology}, chip.name, timeout)
+            assert self._folder is not None
+            dumps = self._folder / "dump"
+            found: dict[str, str] = {}
+            if self.dump and answer["ok"] and dumps.is_dir():
+                found = {p.name: p.read_text(errors="replace") for p in dumps.iterdir() if p.suffix == ".txt"}
+            shutil.rmtree(dumps, ignore_errors=True)
+            return answer, found
 
 
 #: One process that only compiles, and one that also writes the schedule (1.5 to 2 times slower).

@@ -35,7 +35,7 @@ def schedule_report(
     *,
     flops: float | None = None,
     timeout: float = offline.TIMEOUT,
-) -> Report:
+) -> Report | offline.GpuReport:
     """Compile `f` for a chip that need not be here and read the schedule.
 
     Args:
@@ -46,7 +46,7 @@ def schedule_report(
         timeout: seconds until the compiler is stopped.
 
     Returns:
-        A `Report`; prints as a table, ``.to_json()``, ``.to_html()``.
+        A `Report`, for a GPU a `GpuReport`; prints as a table, ``.to_json()``, ``.to_html()``.
 
     Raises:
         Diagnostic: as `compile_for`.
@@ -54,7 +54,9 @@ def schedule_report(
     return report(offline.lower_for(f, args, target), flops=flops, timeout=timeout)
 
 
-def report(lowered: lowering.Lowered, *, flops: float | None = None, timeout: float = offline.TIMEOUT) -> Report:
+def report(
+    lowered: lowering.Lowered, *, flops: float | None = None, timeout: float = offline.TIMEOUT
+) -> Report | offline.GpuReport:
     """The report of a lowered program.
 
     Args:
@@ -66,6 +68,8 @@ def report(lowered: lowering.Lowered, *, flops: float | None = None, timeout: fl
         Diagnostic: the compiler refuses the program, or is not installed.
     """
     program = lowered.program
+    if program.target.kind == "gpu":
+        return offline.gpu.report(lowered, flops=flops, timeout=timeout)
     chip = lowering.chip_of(program.target)
     answer, files = offline.compile_lowered(lowered, dump=True, timeout=timeout)
     text: str = answer["text"]

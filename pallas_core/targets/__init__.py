@@ -43,6 +43,9 @@ def targets() -> Targets:
         `TargetInfo` tuples: the CPU, every TPU, every GPU; prints as a table.
     """
     from pallas_core.compat import has_platform
+    from pallas_core.offline import gpu_tools
+
+    lacking = gpu_tools.missing()
 
     libtpu = importlib.util.find_spec("libtpu") is not None
     tpu_here, gpu_here = has_platform("tpu"), has_platform("gpu")
@@ -51,5 +54,6 @@ def targets() -> Targets:
         note = "" if libtpu else "pip install 'torch-pallas[tpu]' to compile"
         found.append(TargetInfo(f"tpu:{name}", tpu_here, libtpu, note))
     for name in mosaic_gpu.CHIPS:
-        found.append(TargetInfo(f"gpu:{name}", gpu_here, False, "offline compiling for GPUs is not built yet"))
+        note = "" if not lacking else f"missing to compile: {', '.join(lacking)}"
+        found.append(TargetInfo(f"gpu:{name}", gpu_here, not lacking, note))
     return Targets(found)

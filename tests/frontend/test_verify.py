@@ -173,7 +173,7 @@ def test_what_no_program_writes_is_compared_too():
         ({"reference": lambda x, y: {"x": x}}, "verify-mismatch"),
         ({"reference": lambda x, y: (x + y)[:5]}, "verify-mismatch"),
         ({"target": "tpu:v99"}, "unknown-target"),
-        ({"target": "gpu:sm90a"}, "not-translated"),
+        ({"target": "gpu"}, "unknown-target"),
     ],
 )
 def test_bad_requests(options, slug):

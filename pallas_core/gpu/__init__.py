@@ -1,0 +1,1 @@
+"""Mosaic GPU kernels without a GPU: `compat.py` runs them on jax's GPU interpreter."""
