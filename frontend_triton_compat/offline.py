@@ -58,8 +58,8 @@ class Verdict:
         code, slug, message: of the diagnostic.
         where: line and column the diagnostic points at.
         static: figures of the compiler's program by name; which ones depends on the target (for a TPU time_ms, bound,
-            mxu, hbm_bytes, vmem_bytes, spills, units; for a GPU bound, registers, spills, smem_bytes, instructions). None
-            unless ok.
+            mxu, hbm_bytes, vmem_bytes, spills, units; for a GPU bound, registers, spills, smem_bytes,
+            instructions). None unless ok.
         launch: the launch as text, where a command names it.
         config: of `autotune`, where a command judges each.
         values: what `verify` said of the launch, where a command asked: verdict, launches, largest, message.
