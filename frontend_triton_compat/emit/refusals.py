@@ -6,8 +6,11 @@ its line, the reason, and the rewrite.
 
 from __future__ import annotations
 
+import textwrap
+
 from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.demand import Access
+from frontend_triton_compat.emit.rewrites import Rewrite, without_atomics
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.language.table import Row
 from frontend_triton_compat.schedule import Schedule
@@ -40,9 +43,10 @@ def _broken_term(plan: Schedule, access: Access) -> str:
     return " + ".join(f"{c} * {getattr(s, 'name', 'value')}" for s, c in form.terms.items()) or str(form.const)
 
 
-def atomic_refused(op: Op, target: str) -> Diagnostic:
-    """The diagnostic of an atomic operation, with the rewrite it needs."""
+def atomic_refused(op: Op, target: str, plan: Schedule | None = None) -> Diagnostic:
+    """The diagnostic of an atomic operation, with the rewrite it needs: the kernel's own, where there is one."""
     fn = op.attrs.get("fn", "add")
+    new = without_atomics(plan) if plan is not None and not plan.ordered else None
     pointer = op.operands[0]
     place = {"tpu": "a TPU", "gpu": "a GPU"}.get(target, target)
     tile = "x".join(map(str, pointer.shape)) or "scalar"
@@ -53,11 +57,34 @@ def atomic_refused(op: Op, target: str) -> Diagnostic:
         why="a program of a Pallas grid owns the blocks it writes; there is no atomic update of memory that several "
         "programs share",
         do=(
-            "give each program its own slice of a (programs, ...) output and combine the slices afterwards:\n"
-            "    tl.store(partial_ptr + pid * SIZE + offsets, value, mask=mask)\n"
-            "    # after the launch: out += partial.sum(0)",
+            _rewritten(new) if new is not None else _by_hand(plan, fn),
             "or run the kernel on the CPU, which has atomics",
         ),
+    )
+
+
+def _rewritten(new: Rewrite) -> str:
+    """The remedy of an atomic that is a reduction over programs: the kernel without it."""
+    if not new.axes:
+        return "no two programs update one place, so a load and a store will do:\n" + textwrap.indent(str(new), "    ")
+    axes = " and ".join(map(str, new.axes))
+    return (
+        f"it is a reduction over axis {axes} of the grid: give each of the {new.programs} programs along it a copy of "
+        "its own, and put the copies together afterwards:\n" + textwrap.indent(str(new), "    ")
+    )
+
+
+def _by_hand(plan: Schedule | None, fn: str) -> str:
+    """The remedy of an atomic whose rewrite only its author knows."""
+    if plan is not None and (plan.ordered or fn in ("cas", "xchg")):
+        return (
+            "programs that wait for each other, or look at what others have done, have no form there: let one program "
+            "do the work of all that meet, in a loop, or launch a second kernel for what comes after"
+        )
+    return (
+        "give each program its own slice of a (programs, ...) output and combine the slices afterwards:\n"
+        "    tl.store(partial_ptr + pid * SIZE + offsets, value, mask=mask)\n"
+        "    # after the launch: out += partial.sum(0)"
     )
 
 

@@ -38,7 +38,7 @@ class TpuEmitter(Text):
     def refuse(self, op: Op) -> Diagnostic:
         """Atomics, and whatever else a TPU's core does not do."""
         if op.kind == "atomic":
-            return atomic_refused(op, "tpu")
+            return atomic_refused(op, "tpu", self.plan)
         return error("tpu-not-translated", f"{op.kind} is not translated for a TPU", where=op.where)
 
     def dot_precision(self, op: Op) -> str:
@@ -69,7 +69,7 @@ def emit(plan: Schedule, chip: str) -> Module:
     """The TPU module of a scheduled kernel for one chip (``v5e``, ...)."""
     for op in plan.accesses:
         if op.kind == "atomic":  # whatever its offsets: no block would help
-            raise atomic_refused(op, "tpu")
+            raise atomic_refused(op, "tpu", plan)
     if plan.ordered:
         raise order_refused(plan, "tpu")
     # The compiler's default limit is a fraction of what the chip has; an eighth is left to it.
