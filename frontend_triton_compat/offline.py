@@ -134,7 +134,7 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         return widen_fp16(parse(kernel.__translated__, params, sizes))
 
     chip = family.chip or "v5e"
-    plan, module = plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip))
+    plan, module = plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip), blocked=True)
     note_short_grid(plan, sizes)
     return module
 

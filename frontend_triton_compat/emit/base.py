@@ -192,6 +192,11 @@ class Base:
         if var in self.counters:
             return Expr(f"{self.counters[var]}.astype(jnp.{dtype_name})")
         key = (var, dtype_name, self.face((var,)), self.indent)
+        if key not in self.lowered and var in self.plan.parts:
+            whole, size = self.plan.parts[var]
+            at = self.form(self.plan.form(Form(0, {whole: 1})))
+            over = f">> {size.bit_length() - 1}" if size & (size - 1) == 0 else f"// {size}"
+            self.lowered[key] = self.assign(var.name, Expr(f"({at.operand} {over}).astype(jnp.{dtype_name})", at.dims))
         if key not in self.lowered:
             self.lowered[key] = self.assign(var.name, self.iota(var, dtype_name))
         return self.lowered[key]

@@ -36,6 +36,7 @@ def schedule(
     uncropped: frozenset[str] = frozenset(),
     aliases: Mapping[str, tuple[str, int]] | None = None,
     chunked: bool = False,
+    blocked: bool = False,
 ) -> Schedule:
     """Schedule a kernel for the whole grid.
 
@@ -45,6 +46,8 @@ def schedule(
         uncropped: names of variables that must keep their full size (an emitter found that it needs all of them).
         chunked: for the CPU, where programs run a chunk at a time if all at once would take too much memory, and one at
             a time if they print.
+        blocked: for targets whose grid steps are blocks of rows: programs and lanes that make an address together are
+            one variable, whatever else looks at the program alone.
         aliases: parameters that point into another one's memory: name -> (that parameter, offset in elements).
 
     Raises:
@@ -60,7 +63,7 @@ def schedule(
             plan = _analyse(kernel, dims, memories, aliases or {}, atoms=numbers is not None, numbers=numbers)
             if not product_grid(plan):
                 plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
-        merge(plan)
+        merge(plan, blocked)
         crop(plan, uncropped)
         ordered = races(plan)
     if ordered:

@@ -23,7 +23,7 @@ def crop(plan: Schedule, uncropped: frozenset[str]) -> None:
     reduced = _reduced_vars(plan)
     for var in variables:
         axes = [v.axis for v in var.parts() if v.kind == "axis" and v.axis is not None]
-        if var.size is None or var.name in uncropped or any(a.rigid for a in axes):
+        if var.size is None or var.name in uncropped or var in plan.parts or any(a.rigid for a in axes):
             continue
         if (var.kind == "loop" and not plan.lifted(var)) or (plan.ordered and var.kind == "program"):
             continue

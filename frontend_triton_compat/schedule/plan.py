@@ -48,6 +48,8 @@ class Schedule:
         windows: per access; None for one that goes through computed indices.
         written: parameters that are stored to.
         chunk: the serial variable that the whole kernel is run over, or None.
+        parts: program variable -> (merged variable, elements a program), where it stays in forms beside what it is
+            merged into: it is that one divided by that many.
         reach: (parameter, dimension) -> how far masked lanes go, where a target lets its blocks run over the end.
         ordered: whether programs run one after the other, each in full, because they may see each other's writes.
     """
@@ -68,6 +70,7 @@ class Schedule:
     written: list[str] = field(default_factory=list)
     chunk: Var | None = None
     ordered: bool = False
+    parts: dict[Var, tuple[Var, int]] = field(default_factory=dict)
     reach: dict[tuple[str, int], int] = field(default_factory=dict)
     resolved: dict[Opaque, Form | None] = field(default_factory=dict)
     _deps: dict[Value, frozenset[Var]] = field(default_factory=dict)

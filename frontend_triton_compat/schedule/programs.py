@@ -84,11 +84,22 @@ def _in_terms_of(plan: Schedule, axis: int, atoms: list[Var]) -> Form | None:
     return form if mine and np.array_equal(total, numbers.reshape(-1)) else None
 
 
-def merge(plan: Schedule) -> None:
-    """Merge variables until no two that could are left."""
+def merge(plan: Schedule, addresses_only: bool = False) -> None:
+    """Merge variables until no two that could are left.
+
+    Args:
+        addresses_only: it is enough that addresses hold two variables in proportion. What looks at the program alone,
+            such as a loop's bound, sees it as a part of the merged variable (`Schedule.parts`).
+    """
     while True:
         roots = [f.substitute(plan.table) for f in plan.demand.roots]
         pair = next((p for p in _candidates(plan, roots) if _mergeable(plan, roots, *p)), None)
+        apart = False
+        if pair is None and addresses_only:
+            addresses = [a.form.substitute(plan.table) for a in plan.demand.accesses.values()]
+            whole = (p for p in _candidates(plan, addresses) if p[0].kind == "program" and p[0] not in plan.parts)
+            pair = next((p for p in whole if _mergeable(plan, addresses, *p)), None)
+            apart = True
         if pair is None:
             return
         outer, inner = pair
@@ -96,8 +107,12 @@ def merge(plan: Schedule) -> None:
         name = outer.name if inner.kind == "axis" else inner.name
         merged = Var("fused", outer.size * inner.size, plan.affine.fresh(f"{name}_all"), outer=outer, inner=inner)
         # outer and inner vanish from every form: each holds `outer * inner.size + inner` with one common factor.
-        plan.table = {s: f.substitute({inner: Form(0, {merged: 1}), outer: Form()}) for s, f in plan.table.items()}
-        plan.table[inner], plan.table[outer] = Form(0, {merged: 1}), Form()
+        told = {inner: Form(0, {merged: 1}), outer: Form()}
+        if apart:
+            told = {inner: Form(0, {merged: 1, outer: -inner.size})}
+            plan.parts[outer] = (merged, inner.size)
+        plan.table = {s: f.substitute(told) for s, f in plan.table.items()}
+        plan.table.update(told)
         for part in (outer, inner):
             for var in part.parts():
                 plan.tops[var] = merged
