@@ -177,7 +177,7 @@ class Control(Combine):
         gets_here = self.mask(self.plan.walker.conditions[op])
         name = op.operands[1].type.element.numpy_name
         trips = self.masked(gets_here, trips, literal(0), name)
-        return self.assign("trips", Expr(f"jnp.max({trips.code})"), op)
+        return self.assign("trips", Expr(self.largest(trips)), op)
 
     def advanced(self, op: Op) -> None:
         """Values that advanced by a constant each iteration, after a loop that programs run differently often."""
@@ -279,7 +279,7 @@ class Control(Combine):
             again: a last carried value: its start, and what writes it at the end of every turn.
         """
         inits = {arg: self.value(init) for _, arg, init in data}
-        dims = {arg: inits[arg].dims for _, arg, _ in data}
+        dims = {arg: self.carry_dims(inits[arg].dims) for _, arg, _ in data}
         step = self.fresh(f"{(body.args[0].name if body.args else '') or 'while'}_step")
         while True:
             saved = self._snapshot()
@@ -290,16 +290,19 @@ class Control(Combine):
             self.block(body)
             finals: list[Expr] = []
             for i, arg, _ in data:
-                new, old = self.value(body.yields[i]), Expr(names[arg], dims[arg])
+                new, old = self.value(body.yields[i]), self.carried_value(names[arg], dims[arg], arg)
                 if op in self.active:
                     new = self.masked(self.active[op], new, old, self._dtype_name(arg))
                 finals.append(new)
-            wanted = {arg: self._carry_dims(dims[arg], final.dims) for (_, arg, _), final in zip(data, finals)}
+            wanted = {
+                arg: self.carry_dims(self._carry_dims(dims[arg], final.dims))
+                for (_, arg, _), final in zip(data, finals)
+            }
             if wanted == dims:
                 break
             self._restore(saved)
             dims = wanted
-        texts = [self.shaped(final, dims[arg], arg) for (_, arg, _), final in zip(data, finals)]
+        texts = [self.carry(final, dims[arg], arg) for (_, arg, _), final in zip(data, finals)]
         self.put(f"return {tuple_of([*texts, *([again[1]()] if again else [])])}")
         self.indent -= 1
         self._leave(op, body)
@@ -308,17 +311,37 @@ class Control(Combine):
             self.put(f"def {more}(carry):", op)
             self.indent += 1
             self._unpack(data, dims)
-            self.put(f"return jnp.any({test().code})")
+            self.put(f"return {self.some(test())}")
             self.indent -= 1
             self._leave(op, op.regions[0])
             call = call.replace("{test}", more)
-        starts = [self.shaped(inits[arg], dims[arg], arg) for _, arg, _ in data]
+        starts = [self.carry(inits[arg], dims[arg], arg) for _, arg, _ in data]
         start = tuple_of([*starts, *([again[0]] if again else [])])
         call = call.replace("{step}", step).replace("{init}", start)
         outs = [self.fresh(results[i].name or arg.name or "carried") for i, arg, _ in data]
         self.put(f"{tuple_of([*outs, *(['_'] if again else [])])} = {call}" if outs or again else call, op)
         for name, (i, arg, _) in zip(outs, data):
-            self.env[results[i]] = Expr(name, dims[arg])
+            self.env[results[i]] = self.carried_value(name, dims[arg], arg)
+
+    def carry_dims(self, dims: tuple[Var | None, ...]) -> tuple[Var | None, ...]:
+        """The dimensions in which a loop carries a value."""
+        return dims
+
+    def carry(self, expr: Expr, dims: tuple[Var | None, ...], arg: Value) -> str:
+        """A value as a loop carries it."""
+        return self.shaped(expr, dims, arg)
+
+    def carried_value(self, name: str, dims: tuple[Var | None, ...], arg: Value) -> Expr:
+        """What was carried, as the loop's body sees it."""
+        return Expr(name, dims)
+
+    def some(self, condition: Expr) -> str:
+        """Source of whether a condition holds anywhere."""
+        return f"jnp.any({condition.code})"
+
+    def largest(self, number: Expr) -> str:
+        """Source of the largest of some numbers."""
+        return f"jnp.max({number.code})"
 
     def _unpack(
         self, data: list[tuple[int, Value, Value]], dims: dict[Value, tuple[Var | None, ...]], more: bool = False
@@ -327,7 +350,7 @@ class Control(Combine):
         if names:
             self.put(f"{tuple_of([*names.values(), *(['_'] if more else [])])} = carry")
         for arg, name in names.items():
-            self.env[arg] = Expr(name, dims[arg])
+            self.env[arg] = self.carried_value(name, dims[arg], arg)
         return names
 
     def _snapshot(self) -> tuple[Any, ...]:

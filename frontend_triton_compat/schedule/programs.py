@@ -87,9 +87,8 @@ def _in_terms_of(plan: Schedule, axis: int, atoms: list[Var]) -> Form | None:
 def merge(plan: Schedule, addresses_only: bool = False) -> None:
     """Merge variables until no two that could are left.
 
-    Args:
-        addresses_only: it is enough that addresses hold two variables in proportion. What looks at the program alone,
-            such as a loop's bound, sees it as a part of the merged variable (`Schedule.parts`).
+    With `addresses_only` it is enough that addresses hold two variables in proportion: what looks at the program alone,
+    such as a loop's bound, sees it as a part of the merged variable (`Schedule.parts`).
     """
     while True:
         roots = [f.substitute(plan.table) for f in plan.demand.roots]
