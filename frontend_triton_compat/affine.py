@@ -63,6 +63,11 @@ class Numbers:
     atoms: Mapping[bytes, Var]
 
 
+def atom_key(labels: np.ndarray) -> bytes:
+    """What tells one atom from another: its value in every program."""
+    return np.array(labels.shape).tobytes() + labels.astype(np.int32).tobytes()
+
+
 def int_range(element: dtype) -> tuple[int, int]:
     """Smallest and largest value of an integer dtype."""
     bits = element.primitive_bitwidth
@@ -241,7 +246,7 @@ class Affine:
         if not self.use_atoms or len(distinct) < 2 or (steps != steps[0]).any():
             return Form(0, {Opaque(result): 1})
         labels = labels.reshape(values.shape)
-        key = np.array(labels.shape).tobytes() + labels.astype(np.int32).tobytes()
+        key = atom_key(labels)
         if key not in self.atoms:
             self.atoms[key] = Var("atom", len(distinct), self.fresh(result.name or "tile"), labels=labels)
         atom = self.atoms[key]

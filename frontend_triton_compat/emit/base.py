@@ -175,6 +175,10 @@ class Base:
             out = self.lowered[key] = self.assign("index", out)
         return out
 
+    def number_dtype(self, value: Value) -> str:
+        """The dtype that an integer has in the source."""
+        return self._index_dtype(self.plan.form(self.plan.affine.form(value)), value.type.element)
+
     def _index_dtype(self, form: Form, element: Any) -> str:
         if isinstance(element, dtype):
             return element.numpy_name
@@ -282,7 +286,7 @@ class Base:
     def with_helpers(self, code: str) -> str:
         """Remember the table's functions that some code calls."""
         for name in helper_names().findall(code):
-            if name not in self.helpers:
+            if name not in self.helpers and self.target in HELPERS[name]:  # else another function's local variable
                 self.helpers[name] = None
                 self.with_helpers(self._helper(name).partition("\n    ")[2])
         return code

@@ -152,7 +152,7 @@ class Control(Combine):
     def _still_running(self, op: Op, counter: Expr, bounds: tuple[Expr, Expr, Expr]) -> Expr:
         lo, hi, step = bounds
         dims = union([lo, hi, step, counter])
-        name = op.operands[1].type.element.numpy_name
+        name = self.number_dtype(op.operands[1])
         turn = f"{tight(align(counter, dims))}.astype(jnp.{name})"
         at = f"{tight(align(lo, dims))} + {turn} * {tight(align(step, dims))}"
         constant = self.plan.affine.loops[op].step
@@ -175,7 +175,7 @@ class Control(Combine):
         """The largest trip count among the programs that get to the loop."""
         trips = self._trips(op)
         gets_here = self.mask(self.plan.walker.conditions[op])
-        name = op.operands[1].type.element.numpy_name
+        name = self.number_dtype(op.operands[1])
         trips = self.masked(gets_here, trips, literal(0), name)
         return self.assign("trips", Expr(self.largest(trips)), op)
 

@@ -6,9 +6,11 @@ not used; two variables merge only if every form that matters holds them in the 
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
-from frontend_triton_compat.affine import Numbers
+from frontend_triton_compat.affine import Numbers, atom_key
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import ALONG_AXIS, walk
 from frontend_triton_compat.schedule.plan import Schedule
@@ -23,19 +25,26 @@ def product_grid(plan: Schedule) -> bool:
 def numbered_by_atoms(plan: Schedule) -> Numbers | None:
     """Program ids that follow from atoms: ``pid`` beside ``pid // N`` and ``pid % N`` is ``N * first + second``.
 
-    None where that does not make the numbering a product.
+    Where one of the two is not used, it is made. None where that does not make the numbering a product.
     """
     used = _used(plan)
     told: dict[int, Form] = {}
+    atoms = dict(plan.affine.atoms)
     for var in [v for v in used if v.kind == "program"]:
         axis = plan.affine.programs.index(var)
         others = [v for v in used if v is not var]
-        form = _in_terms_of(plan, axis, [v for v in others if v.kind == "atom"])
+        known = [v for v in others if v.kind == "atom"]
+        form = _in_terms_of(plan, axis, known)
+        if form is None and (digits := _digits(plan, axis, known)) is not None:
+            form = Form(0, {v: step for v, step in digits.items()})
+            made = [v for v in digits if v not in known]
+            others += made
+            atoms |= {atom_key(v.labels): v for v in made if v.labels is not None}
         if form is not None:
             told[axis], used = form, others
     if not told or not _is_product(plan, used):
         return None
-    return Numbers(told, plan.affine.atoms)
+    return Numbers(told, atoms)
 
 
 def _used(plan: Schedule) -> list[Var]:
@@ -82,6 +91,38 @@ def _in_terms_of(plan: Schedule, axis: int, atoms: list[Var]) -> Form | None:
             return None
         form, total = form + Form(0, {var: int(alone[0])}), total + alone[0] * columns[i]
     return form if mine and np.array_equal(total, numbers.reshape(-1)) else None
+
+
+def _digits(plan: Schedule, axis: int, atoms: list[Var]) -> dict[Var, int] | None:
+    """A program id as a number with digits, of which these atoms are some: digit -> what it counts for.
+
+    An atom is a digit if it is ``pid // step % radix``; those that lie between are made.
+    """
+    n = plan.kernel.grid[axis]
+    numbers = _along(axis, n)
+    found: dict[tuple[int, int], Var] = {}
+    for var in atoms:
+        labels = _labels(plan, var)
+        if labels.shape != numbers.shape:
+            continue
+        step = int(np.argmax(labels.reshape(-1) != 0))
+        radix = int(var.size or 1)
+        if step < 1 or not np.array_equal(labels, numbers // step % radix):
+            return None
+        found[step, step * radix] = var
+    if not found:
+        return None
+    cuts = sorted({1, n} | {cut for pair in found for cut in pair})
+    digits: dict[Var, int] = {}
+    for low, high in itertools.pairwise(cuts):
+        if high % low:
+            return None
+        var = found.pop((low, high), None)
+        if var is None:
+            labels = numbers // low % (high // low)
+            var = Var("atom", high // low, plan.affine.fresh("tile"), labels=labels)
+        digits[var] = low
+    return digits if not found else None
 
 
 def merge(plan: Schedule, addresses_only: bool = False) -> None:

@@ -321,6 +321,9 @@ class Operands(TileForms):
             self.pieces.setdefault(out.ref, []).append((spec.inner, op))
         if value.literal is not None and not value.dims:
             code = f"jnp.full({shape_of(target, self.extent)}, {value.code}, jnp.{name})"
+        elif not value.vars and target and len(value.dims) != len(target):  # one number
+            one = value.code if not value.dims else f"{value.operand}[{', '.join('0' * len(value.dims))}]"
+            code = f"jnp.full({shape_of(target, self.extent)}, {one}, jnp.{name})"
         elif set(value.vars) == set(d for d in target if d):
             code = align(value, target)
             if len(value.dims) > len(target):

@@ -1,0 +1,81 @@
+"""What libraries' kernels do, on a TPU: values against the CPU form and torch, verdicts of the compiler."""
+
+import pytest
+import torch
+
+import frontend_triton_compat as triton
+import frontend_triton_compat.language as tl
+
+
+@triton.jit(non_power_of_two=True)
+def turn(q, cos, sin, stride, length, shared, heads, D: tl.constexpr, H: tl.constexpr):
+    """Programs are numbered over sequences and positions; the angles ask for the position alone."""
+    pid = tl.program_id(0).to(tl.int64)
+    at = pid % length
+    row = tl.where(shared == 1, at * D, (pid // length) * (length * D) + at * D)
+    h, d = tl.arange(0, H)[:, None], tl.arange(0, D // 2)
+    c, s = tl.load(cos + row + d), tl.load(sin + row + d)
+    lo = q + pid * stride + h * D + d[None, :]
+    a = tl.load(lo, mask=h < heads, other=0.0)
+    b = tl.load(lo + D // 2, mask=h < heads, other=0.0)
+    tl.store(lo, a * c - b * s, mask=h < heads)
+    tl.store(lo + D // 2, b * c + a * s, mask=h < heads)
+
+
+@triton.jit(non_power_of_two=True)
+def moments(x, o, n, rows, share, W: tl.constexpr):
+    """Each program sums over rows of its own and stores several numbers side by side."""
+    pid = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, W)
+    first = second = 0.0
+    for i in range(pid * share, min((pid + 1) * share, rows)):
+        v = tl.load(x + i * n + col, mask=col < n, other=0.0)
+        first += tl.sum(v)
+        second += tl.sum(v * v)
+    tl.store(o + pid * 3 + 0, first)
+    tl.store(o + pid * 3 + 1, second)
+    tl.store(o + pid * 3 + 2, second - first)
+
+
+def turned(q, cos, sin, shared):
+    c, s = (t.repeat(q.shape[0] if shared else 1, 1).reshape(q.shape[0], q.shape[1], 1, -1) for t in (cos, sin))
+    half = q.shape[-1] // 2
+    a, b, c, s = q[..., :half], q[..., half:], c[..., :half], s[..., :half]
+    return torch.cat([a * c - b * s, b * c + a * s], -1)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_angles_of_a_position(shared):
+    batch, length, heads, width = 3, 5, 3, 24
+    q = torch.randn(batch, length, heads, width)
+    cos, sin = (torch.randn(length if shared else batch * length, width) for _ in range(2))
+    args = (q, cos, sin, heads * width, length, 1 if shared else batch, heads)
+    want = turned(q, cos, sin, shared)
+    turn[(batch * length,)].verify(*args, D=width, H=4, target="tpu:v5e", reference={"q": want})
+
+
+@pytest.mark.parametrize("programs", [1])
+def test_numbers_side_by_side(programs):
+    rows, n = 13, 77
+    x, share = torch.randn(rows, n), -(-rows // programs)
+    parts = [p.sum() for p in x.split(share)], [(p * p).sum() for p in x.split(share)]
+    want = torch.stack([torch.stack(parts[0]), torch.stack(parts[1]), torch.stack(parts[1]) - torch.stack(parts[0])], 1)
+    moments[(programs,)].verify(
+        x, torch.empty(programs, 3), n, rows, share, W=128, target="tpu:v5e", reference={"o": want}, atol=1e-5
+    )
+
+
+@pytest.mark.tpu_offline
+@pytest.mark.parametrize(
+    "kernel,args,meta,grid",
+    [
+        (turn, [(4, 64, 8, 128), (64, 128), (64, 128), 1024, 64, 1, 8], {"D": 128, "H": 8}, (256,)),
+        (moments, [(13, 77), (1, 3), 77, 13, 13], {"W": 128}, (1,)),
+    ],
+    ids=["turn", "moments"],
+)
+def test_the_compiler_takes_it(kernel, args, meta, grid):
+    pytest.importorskip("libtpu")
+    tensors = [torch.empty(a, device="meta") if isinstance(a, tuple) else a for a in args]
+    verdict = kernel[grid].check(*tensors, target="tpu:v5e", **meta)
+    assert verdict.verdict == "ok", str(verdict)
