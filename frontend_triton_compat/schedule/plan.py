@@ -50,6 +50,7 @@ class Schedule:
         chunk: the serial variable that the whole kernel is run over, or None.
         parts: program variable -> (merged variable, elements a program), where it stays in forms beside what it is
             merged into: it is that one divided by that many.
+        picked: loads that a target reads a whole row for -> the row's variable, and which of its elements they want.
         reach: (parameter, dimension) -> how far masked lanes go, where a target lets its blocks run over the end.
         ordered: whether programs run one after the other, each in full, because they may see each other's writes.
     """
@@ -72,6 +73,7 @@ class Schedule:
     ordered: bool = False
     parts: dict[Var, tuple[Var, int]] = field(default_factory=dict)
     reach: dict[tuple[str, int], int] = field(default_factory=dict)
+    picked: dict[Op, tuple[Var, Form]] = field(default_factory=dict)
     resolved: dict[Opaque, Form | None] = field(default_factory=dict)
     _deps: dict[Value, frozenset[Var]] = field(default_factory=dict)
 

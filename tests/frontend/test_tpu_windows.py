@@ -40,6 +40,39 @@ def labels(x, y, o, g, w, ignored, B: tl.constexpr):
 
 
 @triton.jit
+def logit_of_label(x, y, o, w):
+    r = tl.program_id(0)
+    tl.store(o + r, tl.load(x + r * w + tl.load(y + r)))
+
+
+@triton.jit
+def cross_entropy(x, y, loss, w, ignored, scale, CHUNK: tl.constexpr):
+    r = tl.program_id(0)
+    x += r * w
+    label = tl.load(y + r)
+    if label == ignored:
+        for k in range(0, w, CHUNK):
+            c = k + tl.arange(0, CHUNK)
+            tl.store(x + c, 0.0, mask=c < w)
+        tl.store(loss + r, 0.0)
+        return
+    most, total = float("-inf"), 0.0
+    wanted = tl.load(x + label).to(tl.float32)
+    for k in range(0, w, CHUNK):
+        c = k + tl.arange(0, CHUNK)
+        z = tl.load(x + c, mask=c < w, other=float("-inf")).to(tl.float32)
+        new = tl.maximum(most, tl.max(z))
+        total = total * tl.exp(most - new) + tl.sum(tl.exp(z - new))
+        most = new
+    tl.store(loss + r, most + tl.log(total) - wanted)
+    for k in range(0, w, CHUNK):
+        c = k + tl.arange(0, CHUNK)
+        z = tl.load(x + c, mask=c < w, other=float("-inf")).to(tl.float32)
+        p = tl.exp(z - most) / total
+        tl.store(x + c, tl.where(c == label, p - 1.0, p) * scale, mask=c < w)
+
+
+@triton.jit
 def read_again(x, s, w, B: tl.constexpr):
     r = tl.program_id(0)
     c = tl.arange(0, B)
@@ -109,6 +142,14 @@ def launches():
     yield "labels", labels, (r(37, 77), y, r(37), r(37, 77), 77, int(y[3])), {"B": 128}, (37,)
     y = torch.randint(0, 7000, (1000,), dtype=torch.int32)
     yield "labels-blocks", labels, (r(1000, 700), y, r(1000), r(1000, 700), 700, 5), {"B": 1024}, (1000,)
+    y = torch.randint(0, 77, (37,), dtype=torch.int32)
+    yield "logit-of-label", logit_of_label, (r(37, 77), y, r(37), 77), {}, (37,)
+    y = torch.randint(0, 301, (37,), dtype=torch.int32)
+    y[3] = y[30] = -100
+    args = (r(37, 301) * 3, y, r(37), 301, -100, 0.25)
+    yield "cross-entropy", cross_entropy, args, {"CHUNK": 128}, (37,)
+    args = (r(21, 5001) * 3, y[:21].clone(), r(21), 5001, -100, 0.25)
+    yield "cross-entropy-long", cross_entropy, args, {"CHUNK": 512}, (21,)
     yield "read-again", read_again, (r(37, 77), flags, 77), {"B": 128}, (37,)
     yield "half", half, (r(37, 77), r(37, 77), 77), {"H": 32}, (37,)
     yield "half-blocks", half, (r(300, 5700), r(300, 5700), 5700), {"H": 512}, (290,)

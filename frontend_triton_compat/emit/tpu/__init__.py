@@ -13,6 +13,7 @@ from frontend_triton_compat.access import Slice, View
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.emit.refusals import atomic_refused, order_refused
 from frontend_triton_compat.emit.tpu.blocks import Blocks, choose
+from frontend_triton_compat.emit.tpu.picked import rows_instead
 from frontend_triton_compat.emit.tpu.text import Text
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op
@@ -74,6 +75,7 @@ def emit(plan: Schedule, chip: str) -> Module:
         raise order_refused(plan, "tpu")
     # The compiler's default limit is a fraction of what the chip has; an eighth is left to it.
     limit = CHIPS[chip].vmem_bytes // 8 * 7
+    plan.picked = rows_instead(plan)
     before = {p: dataclasses.replace(view) for p, view in plan.views.items()}
     for param, view in plan.views.items():
         _blocks_reach_past(plan, param, view)

@@ -65,7 +65,7 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     alone = _alone(plan, stored)
     swept = any(var.serial for window in plan.windows.values() if window for s in window.slices for var in s.steps)
     sizes: dict[Var, int] = {}
-    rows = _picked_rows_vars(plan)
+    rows = _along_whole_rows(plan)
     for var in stored:
         if var.count is None or var in rows:
             continue
@@ -165,10 +165,23 @@ def _stored_vars(plan: Schedule) -> list[Var]:
     return list(order)
 
 
-def _picked_rows_vars(plan: Schedule) -> set[Var]:
-    """Variables along rows that run-time numbers pick: a row is copied whole."""
-    windows = [plan.windows[a.op] for a in plan.accesses.values() if picks_rows(plan, a)]
-    return {v for w in windows if w is not None for piece in w.slices[1:] for v in piece.steps}
+def _along_whole_rows(plan: Schedule) -> set[Var]:
+    """Variables along rows that are in VMEM whole.
+
+    Run-time numbers pick the rows, or one of their elements, or a loop that carries values sweeps them.
+    """
+    swept: set[str] = {plan.accesses[op].param for op in plan.picked}
+    out: set[Var] = set()
+    for access in plan.accesses.values():
+        window = plan.windows[access.op]
+        if window is None:
+            continue
+        if picks_rows(plan, access):
+            out |= {v for piece in window.slices[1:] for v in piece.steps}
+        if len(window.slices) > 1 and any(v.serial for v in window.slices[-1].steps):
+            swept.add(access.param)
+    windows = [plan.windows[a.op] for a in plan.accesses.values() if a.param in swept]
+    return out | {v for w in windows if w is not None and len(w.slices) > 1 for v in w.slices[-1].steps}
 
 
 def _itemsize(plan: Schedule) -> int:
@@ -190,7 +203,7 @@ def _item(access: Access) -> int:
 def _block(plan: Schedule, var: Var, stored: list[Var], tiles: tuple[int, int, int] | None) -> int:
     """The block of one parallel variable."""
     n = var.count or 1
-    whole = _picked_rows_vars(plan)
+    whole = _along_whole_rows(plan)
     ranks, lane, row_bytes = [], False, 4
     for access in plan.accesses.values():
         window = plan.windows[access.op]

@@ -15,7 +15,7 @@ from frontend_triton_compat.access import Slice
 from frontend_triton_compat.demand import Access, Conjunct
 from frontend_triton_compat.emit.expr import Expr, align, shape_of
 from frontend_triton_compat.emit.refusals import untiled
-from frontend_triton_compat.emit.tpu import gather
+from frontend_triton_compat.emit.tpu import gather, picked
 from frontend_triton_compat.emit.tpu.blocks import Blocks
 from frontend_triton_compat.emit.tpu.outside import Part, Spec, Sweep, dense, disjoint, rows_of
 from frontend_triton_compat.emit.tpu.scalars import SMEM_NUMBERS
@@ -197,7 +197,13 @@ class Operands(TileForms):
         return self._spec(access)[1]
 
     def read(self, access: Access) -> Expr:
-        """A block of an input, or of an output that was stored to before."""
+        """A block of an input, or of an output that was stored to before; an element of a row if one is picked."""
+        row = self._read(access)
+        if access.op not in self.plan.picked:
+            return row
+        return picked.element(self, access, row, *self.plan.picked[access.op])  # type: ignore[arg-type]
+
+    def _read(self, access: Access) -> Expr:
         window = self.plan.windows[access.op]
         if window is None or any(piece.opaques for piece in window.slices):
             return gather.rows(self, access)

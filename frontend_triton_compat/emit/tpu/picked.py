@@ -1,0 +1,80 @@
+"""One element of a row that is in VMEM anyway, picked by a run-time number: the logit of a label.
+
+Input: a load without a window whose address is a block's plus a run-time number along the last dimension. Output: the
+window of the whole row, and what is picked of it. Law: the number counts elements of the row; one that lies outside the
+row picks nothing, which reads as 0 and touches no foreign memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frontend_triton_compat.access import Slice, Window, choose_strides, divide, make_view
+from frontend_triton_compat.demand import Access
+from frontend_triton_compat.emit.expr import Expr, align, union
+from frontend_triton_compat.emit.tpu.gather import picks_rows
+from frontend_triton_compat.forms import Form, Var
+from frontend_triton_compat.ir import Op
+from frontend_triton_compat.schedule import Schedule
+
+if TYPE_CHECKING:
+    from frontend_triton_compat.emit.tpu.facing import Facing
+
+
+def rows_instead(plan: Schedule) -> dict[Op, tuple[Var, Form]]:
+    """Give loads of one element the window of its row; what is picked: the row's variable and the number's form."""
+    out: dict[Op, tuple[Var, Form]] = {}
+    by_param: dict[str, list[Access]] = {}
+    for access in plan.accesses.values():
+        by_param.setdefault(access.param, []).append(access)
+    for param, accesses in by_param.items():
+        if any(a.op.kind == "load" and a.form.opaques and not picks_rows(plan, a) for a in accesses):
+            out |= _rows_of(plan, param, accesses)
+    return out
+
+
+def _rows_of(plan: Schedule, param: str, accesses: list[Access]) -> dict[Op, tuple[Var, Form]]:
+    """The same for the accesses of one parameter, whose view is chosen as if nothing were picked; {} if that fails."""
+    memory = plan.memories[param]
+    forms = [Form(a.form.const, {v: a.form.coefficient(v) for v in a.form.vars}) for a in accesses]
+    masks = [
+        [plan.form(c.form) for c in plan.demand.accesses[a.op].all_conditions if c.form is not None] for a in accesses
+    ]
+    strides = choose_strides(forms, masks, memory)
+    found: dict[Op, tuple[Var, Form]] = {}
+    windows: list[Window] = []
+    for access, form, mask in zip(accesses, forms, masks):
+        window = divide(form, strides, mask)
+        if window is None or len(strides) < 2:
+            return {}
+        number = Form(0, {o: access.form.coefficient(o) for o in access.form.opaques})
+        if number.terms:
+            *outer, last = window.slices
+            steps = {step for piece in outer for step in piece.steps.values()}
+            rows = any(access.form.coefficient(o) % strides[-2] == 0 for o in access.form.opaques)
+            lanes = any(v.kind == "axis" for v in access.form.vars)
+            if access.op.kind != "load" or rows or lanes or last.steps or steps - {1}:
+                return {}
+            lane = Var("axis", strides[-2], plan.affine.fresh("picked"))
+            window = Window((*outer, Slice(0, {lane: 1})))
+            found[access.op] = lane, number + Form(last.start)
+        windows.append(window)
+    plan.views[param] = make_view(memory, strides, windows, [])
+    for access, window in zip(accesses, windows):
+        plan.windows[access.op] = window
+    return found
+
+
+def element(emitter: Facing, access: Access, row: Expr, lane: Var, number: Form) -> Expr:
+    """The picked element of every row."""
+    at = row.dims.index(lane)
+    index = emitter.form(number)
+    with emitter.beside(row.dims):
+        counter = emitter.form(Form(0, {lane: 1}))
+    dims = union([row, index])
+    hit = f"{align(counter, dims)} == {align(index, dims)}"
+    kept = Expr(f"jnp.where({hit}, {align(row, dims)}, 0)", dims)
+    element_type = access.op.result.type.element
+    code = emitter.reduction("sum", kept, at, element_type, access.op)
+    left = tuple(None if d is lane else d for d in dims)
+    return emitter.assign(access.op.result.name or "picked", Expr(code, left), access.op)
