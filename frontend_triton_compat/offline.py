@@ -8,6 +8,7 @@ held as fp32 there, and a note says so.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,16 +19,17 @@ import jax.numpy as jnp
 
 import pallas_core as pc
 from bridge.devices import Target
-from bridge.diagnostics import Diagnostic, Where, note
+from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat import figures
 from frontend_triton_compat.arguments import Call, aliases_of, flat_params, grid_of, memory_of
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit import cpu, gpu, tpu
 from frontend_triton_compat.emit.module import Module
-from frontend_triton_compat.ir import Block, Kernel
+from frontend_triton_compat.holding import NARROWED, held_in_memory, hold
+from frontend_triton_compat.ir import Kernel
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.specialise import note_short_grid, plan_for
-from frontend_triton_compat.types import FP16, FP32, dtype, pointer_type
+from frontend_triton_compat.types import BF16, FP16, FP32, dtype
 
 if TYPE_CHECKING:
     from frontend_triton_compat.launch import JITFunction
@@ -121,44 +123,52 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         plan, module = plan_for(build, memories, aliases, lambda plan: gpu.emit(plan, chip))
         note_short_grid(plan, sizes)
         return module
+    held = fp16_held()
     if any(p.type == FP16 for p in flat_params(call.params)):
         note(
             "fp16-on-tpu",
-            f"{kernel.fn.__name__}: fp16 is held as fp32 on {target}",
+            f"{kernel.fn.__name__}: fp16 is held as {held} on {target}",
             where=where,
             why="the TPU compiler refuses fp16 loads and conversions",
-            do="hold the tensors as bfloat16 to keep their size",
+            do="hold the tensors as bfloat16 to keep their size"
+            if held == FP32
+            else "set TORCH_PALLAS_TPU_FP16=fp32 to keep all digits of fp16",
         )
 
     def build() -> Kernel:
-        return widen_fp16(parse(kernel.__translated__, params, sizes))
+        return hold(parse(kernel.__translated__, params, sizes), held)
 
     chip = family.chip or "v5e"
     plan, module = plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip), blocked=True)
     note_short_grid(plan, sizes)
+    _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
     return module
 
 
-def widen_fp16(kernel: Kernel) -> Kernel:
-    """Every fp16 value, pointers' elements included, as fp32. Rewrites the kernel."""
+def fp16_held() -> dtype:
+    """What fp16 is held as on a TPU: fp32, or bf16 if ``TORCH_PALLAS_TPU_FP16`` says so."""
+    asked = os.environ.get("TORCH_PALLAS_TPU_FP16", "fp32")
+    if asked not in ("fp32", "bf16"):
+        raise error(
+            "bad-argument",
+            f"TORCH_PALLAS_TPU_FP16={asked}",
+            why="fp16 is held as fp32 or as bf16 on a TPU",
+            do="set it to fp32 or bf16",
+        )
+    return FP32 if asked == "fp32" else BF16
 
-    def widened(element: dtype | pointer_type) -> dtype | pointer_type:
-        if isinstance(element, pointer_type):
-            return pointer_type(FP32) if element.element_ty == FP16 else element
-        return FP32 if element == FP16 else element
 
-    def visit(block: Block) -> None:
-        for value in block.args:
-            value.type = value.type.with_element(widened(value.type.element))
-        for op in block.ops:
-            for value in op.results:
-                value.type = value.type.with_element(widened(value.type.element))
-            for region in op.regions:
-                visit(region)
-
-    visit(kernel.body)
-    kernel.params = tuple(dataclasses.replace(p, type=FP32) if p.type == FP16 else p for p in kernel.params)
-    return kernel
+def _note_int64(kernel: JITFunction, call: Call, used: set[str], target: str) -> None:
+    wide = [p for p in flat_params(call.params) if p.kind == "pointer" and p.type in NARROWED and p.name in used]
+    if wide:
+        note(
+            "int64-on-tpu",
+            f"{kernel.fn.__name__}: {', '.join(p.name for p in wide)} of {wide[0].type} held as "
+            f"{NARROWED[wide[0].type]} on {target}",
+            where=kernel.where,
+            why="a TPU core has no 64-bit registers; the tensors are converted outside of the kernel",
+            do="pass int32 tensors, or keep the numbers below 2**31",
+        )
 
 
 def specs_of(module: Module, call: Call, fp16: bool = False) -> list[jax.ShapeDtypeStruct]:
@@ -167,7 +177,7 @@ def specs_of(module: Module, call: Call, fp16: bool = False) -> list[jax.ShapeDt
     out = []
     for operand in module.operands:
         element = elements[operand.param]
-        element = FP32 if element == FP16 and not fp16 else element
+        element = element if fp16 else held_in_memory(element, fp16_held())
         out.append(jax.ShapeDtypeStruct(operand.shape, getattr(jnp, element.numpy_name)))
     return out
 

@@ -162,6 +162,7 @@ def _map(op: Op) -> None:
         "wide": lambda: str(t) in ("fp32", "fp64"),
         "fp32": lambda: str(t) == "fp32",
         "fp64": lambda: str(t) == "fp64",
+        "int32": lambda: t == INT32,
         "int": t.is_int,
         "number": lambda: t.is_floating() or (t.is_int() and not t.is_bool()),
         "bool": t.is_bool,

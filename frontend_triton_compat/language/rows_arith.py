@@ -166,3 +166,22 @@ register(
         doc="product plus addend, rounded once",
     ),
 )
+for _bits in (8, 16):
+    register(
+        Row(
+            f"low_{_bits}",
+            "unary",
+            f"{{0}} & {(1 << _bits) - 1}",
+            accepts="int32",
+            reference=lambda x, mask=(1 << _bits) - 1: np.asarray(x) & mask,
+            doc=f"an int32 modulo 2**{_bits}",
+        ),
+        Row(
+            f"signed_{_bits}",
+            "unary",
+            f"({{0}} << {32 - _bits}) >> {32 - _bits}",
+            accepts="int32",
+            reference=lambda x, bits=_bits: ((np.asarray(x) + (1 << bits - 1)) & ((1 << bits) - 1)) - (1 << bits - 1),
+            doc=f"an int32 wrapped to {_bits} bits",
+        ),
+    )

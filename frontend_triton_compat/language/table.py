@@ -26,8 +26,8 @@ class Row:
         code: a jax expression with ``{0}``, ``{1}``, ... for the operands (``{axis}`` for reductions and scans).
             It may use ``jnp``, ``lax``, ``jax`` and the functions in `HELPERS`; a
             reduction keeps its dimension. Operands have their final dtype already.
-        accepts: what the operands may be: ``any``, ``float``, ``wide`` (fp32, fp64), ``fp32``, ``fp64``, ``int``,
-            ``number`` (no bool), ``bool``.
+        accepts: what the operands may be: ``any``, ``float``, ``wide`` (fp32, fp64), ``fp32``, ``fp64``, ``int32``,
+            ``int``, ``number`` (no bool), ``bool``.
         result: ``same`` as the first operand (default), ``bool``, ``int32``, or ``unsigned``.
         reference: the NumPy function that says what is right, or None where `code` is itself NumPy's meaning.
         identity: for a reduction, the value that changes nothing, as a jax expression for dtype ``{dtype}``.

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +64,7 @@ KINDS = {
     "wide": ["float32", "float64"],
     "fp32": ["float32"],
     "fp64": ["float64"],
+    "int32": ["int32"],
     "int": ["int32", "int8", "uint32", "uint64", "int64", "bool"],
     "number": ["float32", "int32", "uint8", "float64"],
     "any": ["float32", "int32", "uint32", "bool", "bfloat16"],
@@ -101,7 +103,7 @@ def sample(name: str, row, rng) -> np.ndarray:
 
 @functools.cache
 def functions(target):
-    scope = {"jnp": jnp, "lax": lax, "jax": jax}
+    scope = {"jnp": jnp, "lax": lax, "jax": jax, "pltpu": SimpleNamespace(roll=jnp.roll)}
     for source in HELPERS.values():
         exec(source.get(target, ""), scope)
     return scope

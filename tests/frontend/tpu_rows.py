@@ -65,6 +65,8 @@ def accepted(row: Row, dtype: str) -> bool:
         return False
     if row.name == "umulhi":
         return kind == "uint"
+    if row.accepts == "int32":
+        return dtype == "int32"
     if row.accepts in ("wide", "fp32", "fp64"):
         return dtype == "float32" and row.accepts != "fp64"
     return {"any": True, "int": kind != "float", "number": kind != "bool"}.get(row.accepts, kind == row.accepts)

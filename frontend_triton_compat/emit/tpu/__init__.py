@@ -16,6 +16,7 @@ from frontend_triton_compat.emit.tpu.blocks import Blocks, choose
 from frontend_triton_compat.emit.tpu.picked import rows_instead
 from frontend_triton_compat.emit.tpu.text import Text
 from frontend_triton_compat.forms import Var
+from frontend_triton_compat.holding import narrow
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
 from frontend_triton_compat.types import dtype
@@ -73,6 +74,7 @@ def emit(plan: Schedule, chip: str) -> Module:
             raise atomic_refused(op, "tpu", plan)
     if plan.ordered:
         raise order_refused(plan, "tpu")
+    narrow(plan)
     # The compiler's default limit is a fraction of what the chip has; an eighth is left to it.
     limit = CHIPS[chip].vmem_bytes // 8 * 7
     plan.picked = rows_instead(plan)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from bridge.diagnostics import error
 from frontend_triton_compat.access import Slice
 from frontend_triton_compat.demand import Access, Conjunct
-from frontend_triton_compat.emit.expr import Expr, align, shape_of
+from frontend_triton_compat.emit.expr import Expr, align, shape_of, tight
 from frontend_triton_compat.emit.refusals import untiled
 from frontend_triton_compat.emit.tpu import gather, picked
 from frontend_triton_compat.emit.tpu.blocks import Blocks
@@ -21,9 +21,11 @@ from frontend_triton_compat.emit.tpu.outside import Part, Spec, Sweep, dense, di
 from frontend_triton_compat.emit.tpu.scalars import SMEM_NUMBERS
 from frontend_triton_compat.emit.tpu.tiles import TileForms
 from frontend_triton_compat.forms import Var
+from frontend_triton_compat.holding import small
 from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.schedule import Schedule, settle
 from frontend_triton_compat.schedule.overlap import apart
+from frontend_triton_compat.types import dtype
 
 #: Most bytes of a block that is larger than what an access needs of it; beyond, XLA cuts the part out first.
 _SPARE_BYTES = 4 << 20
@@ -223,16 +225,26 @@ class Operands(TileForms):
                     )
                 if not self._covered(written[0]):
                     self.kept.add(written[0].ref)
-                return self._as_column(f"{written[0].ref}{self.part(spec)}", dims)
+                return self._taken(f"{written[0].ref}{self.part(spec)}", dims, _element(access))
         found = self._input(spec)
-        expr = self._as_column(f"{found.ref}{self.part(spec)}", dims)
+        expr = self._taken(f"{found.ref}{self.part(spec)}", dims, _element(access))
         return self._without_ragged_edge(expr, access)
 
-    def _as_column(self, code: str, dims: tuple[Var | None, ...]) -> Expr:
-        """A block that was read; numbers of rows, one a row, lie along sublanes as the rows do."""
-        if len(dims) == 1 and dims[0] in self.rows:
-            return Expr(f"{code}[:, None]", (dims[0], None))
-        return Expr(code, dims)
+    def _taken(self, code: str, dims: tuple[Var | None, ...], element: dtype) -> Expr:
+        """What was read of a block, as values are held; numbers of rows, one a row, lie along sublanes as the rows do.
+
+        Rows become a column in 32 bits: Mosaic has no such move of narrower numbers.
+        """
+        if small(element):
+            code = f"{code}.astype(jnp.int32)"
+        if len(dims) != 1 or dims[0] not in self.rows:
+            return Expr(code, dims)
+        if element.is_bool():
+            return Expr(f"{code}.astype(jnp.int32)[:, None] != 0", (dims[0], None))
+        if element.is_floating() and element.primitive_bitwidth < 32:
+            name = element.numpy_name
+            return Expr(f"{code}.astype(jnp.float32)[:, None].astype(jnp.{name})", (dims[0], None))
+        return Expr(f"{code}[:, None]", (dims[0], None))
 
     def in_smem(self, access: Access) -> str:
         """A small array as a flat ref in scalar memory."""
@@ -306,8 +318,8 @@ class Operands(TileForms):
         op = access.op
         spec, target = self._spec(access)
         out = self._output(spec, op)
-        element = op.operands[0].type.element.element_ty  # type: ignore[union-attr]
-        name = element.numpy_name
+        element = _element(access)
+        name, held = element.numpy_name, "int32" if small(element) else element.numpy_name
         place = f"{out.ref}{self.part(spec)}"
         mask = None if mask is None or mask.code == "True" else mask
         extra = [v for v in {*value.vars, *(mask.vars if mask else ())} if v not in target]
@@ -322,21 +334,27 @@ class Operands(TileForms):
         if mask is not None or any(c.loop is not None for c in access.mask):
             self.chances.setdefault(out.ref, []).append((spec.inner, self._chance(access)))
         if mask is not None:
-            value = self.masked(mask, value, self._as_column(place, target), name)
+            value = self.masked(mask, value, self._taken(place, target, element), held)
         elif not any(c.loop is not None for c in access.mask):
             self.pieces.setdefault(out.ref, []).append((spec.inner, op))
+        narrow = not element.is_bool() and element.primitive_bitwidth < 32
+        if narrow and element.is_floating() and len(value.dims) > len(target):
+            value = Expr(f"{value.operand}.astype(jnp.float32)", value.dims)  # a column becomes a row in 32 bits
+        else:
+            narrow = held != name
         if value.literal is not None and not value.dims:
-            code = f"jnp.full({shape_of(target, self.extent)}, {value.code}, jnp.{name})"
+            code, narrow = f"jnp.full({shape_of(target, self.extent)}, {value.code}, jnp.{name})", False
         elif not value.vars and target and len(value.dims) != len(target):  # one number
             one = value.code if not value.dims else f"{value.operand}[{', '.join('0' * len(value.dims))}]"
-            code = f"jnp.full({shape_of(target, self.extent)}, {one}, jnp.{name})"
+            kind = "float32" if narrow and element.is_floating() else held
+            code = f"jnp.full({shape_of(target, self.extent)}, {one}, jnp.{kind})"
         elif set(value.vars) == set(d for d in target if d):
             code = align(value, target)
             if len(value.dims) > len(target):
                 code = align(self._plain(value), target)
         else:
             code = f"jnp.broadcast_to({align(value, target)}, {shape_of(target, self.extent)})"
-        self.put(f"{place} = {code}", op)
+        self.put(f"{place} = {tight(code)}.astype(jnp.{name})" if narrow else f"{place} = {code}", op)
 
     def _output(self, spec: Spec, op: Op) -> Spec:
         """The result that a spec is, declared on its first use."""
@@ -430,6 +448,10 @@ def _stretches(part: Part, whole: int) -> list[tuple[int, int]]:
 def sublanes(access: Access) -> int:
     """Rows of a native tile."""
     return 8 * max(1, 4 // _item(access))
+
+
+def _element(access: Access) -> dtype:
+    return access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
 
 
 def _item(access: Access) -> int:

@@ -13,6 +13,7 @@ from bridge.diagnostics import error
 from frontend_triton_compat.emit.expr import Expr, align, chosen, shape_of, tight, union
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import combine_refused, no_form
+from frontend_triton_compat.forms import Form
 from frontend_triton_compat.ir import Block, Op, walk
 from frontend_triton_compat.language.table import ROWS, Row
 from frontend_triton_compat.types import TileType
@@ -99,6 +100,24 @@ class TileForms(Emitter):
         body: Block = op["body"]
         if any(inner.kind in ("for", "while") for inner in walk(body)):
             raise combine_refused(op)
+
+    # -- index arithmetic that is data
+
+    def _index_dtype(self, form: Form, element: Any) -> str:
+        """32 bits, where they hold it."""
+        name = super()._index_dtype(form, element)
+        if name not in ("int64", "uint64"):
+            return name
+        bounds = form.range()
+        if bounds is not None and not -(2**31) <= bounds[0] <= bounds[1] < 2**31:
+            raise error(
+                "tpu-dtype",
+                f"index arithmetic on a TPU that reaches {bounds[1] if bounds[1] >= 2**31 else bounds[0]}",
+                where=self.plan.kernel.where,
+                why="a TPU core has no 64-bit registers",
+                do="split the number into a high and a low part, or compute it outside of the kernel with torch",
+            )
+        return "int32" if name == "int64" else "uint32"
 
     # -- selections
 
