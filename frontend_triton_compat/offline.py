@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 #: Diagnostics that mean that what we emitted is wrong, not what the user wrote.
-_DEFECTS = (
+DEFECTS = (
     "internal-error",
     "gpu-compile-failed",
     "gpu-compiler-crash",
@@ -199,7 +199,7 @@ def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], g
         problem = type(refused)(refused.slug, refused.what, where=at, why=refused.why, do=refused.do)
         return Verdict(
             **base,
-            verdict="failed" if refused.slug in _DEFECTS else "diagnosed",
+            verdict="failed" if refused.slug in DEFECTS else "diagnosed",
             code=refused.code,
             slug=refused.slug,
             message=str(problem),

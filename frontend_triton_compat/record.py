@@ -8,6 +8,7 @@ the launches that `autotune` makes to measure are not recorded, the chosen one i
 from __future__ import annotations
 
 import ast
+import collections
 import math
 import operator
 import re
@@ -23,6 +24,7 @@ import torch
 from bridge.diagnostics import Where, error
 from frontend_triton_compat import launch
 from frontend_triton_compat.autotune import is_tuning
+from frontend_triton_compat.descriptors import TensorDescriptor
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.measure import copy_arguments
 from frontend_triton_compat.runtime import TensorWrapper
@@ -129,6 +131,12 @@ def describe(value: Any) -> Any:
         return {"type": value.name}
     if isinstance(value, torch.dtype):
         return {"torch_dtype": str(value).removeprefix("torch.")}
+    if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
+        parts = {part: [int(unwrap(n)) for n in getattr(value, part)] for part in ("shape", "strides", "block_shape")}
+        return {"descriptor": describe(value.base), **parts, "padding": str(getattr(value, "padding", "zero"))}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        fields: Any = getattr(value, "_fields")  # noqa: B009
+        return {"named": type(value).__name__, "fields": list(fields), "items": [describe(v) for v in value]}
     if isinstance(value, tuple | list):
         return [describe(v) for v in value]
     if callable(value) and getattr(value, "__name__", "<lambda>").isidentifier():
@@ -172,6 +180,15 @@ def restore(described: Any, scope: Mapping[str, Any] | None = None) -> Any:
             return _torch_dtype(described["torch_dtype"])
         if "function" in described:
             return (scope or {})[described["function"]]
+        if "named" in described:
+            items = [restore(v, scope) for v in described["items"]]
+            kind: Any = (scope or {}).get(described["named"])
+            if list(getattr(kind, "_fields", ())) != described["fields"]:
+                kind = collections.namedtuple(described["named"], described["fields"])
+            return kind(*items)
+        if "descriptor" in described:
+            parts = [described[part] for part in ("shape", "strides", "block_shape", "padding")]
+            return TensorDescriptor(restore(described["descriptor"], scope), *parts)
         if "shape" in described:
             return _restore_tensor(described)
     except (KeyError, ValueError, TypeError, RuntimeError, AttributeError) as wrong:
@@ -219,7 +236,10 @@ def size_of(record: Mapping[str, Any]) -> int:
     def elements(value: Any) -> int:
         if isinstance(value, list | tuple):
             return sum(elements(v) for v in value)
-        return math.prod(value["shape"]) if isinstance(value, dict) and "shape" in value else 0
+        if not isinstance(value, dict):
+            return 0
+        inner = value.get("items") or value.get("descriptor")
+        return elements(inner) if inner is not None else math.prod(value["shape"]) if "shape" in value else 0
 
     return sum(elements(value) for value in record["args"].values())
 
@@ -230,7 +250,12 @@ def memory_of_record(record: Mapping[str, Any]) -> int:
     def elements(value: Any) -> int:
         if isinstance(value, list | tuple):
             return sum(elements(v) for v in value)
-        if not isinstance(value, dict) or "shape" not in value:
+        if not isinstance(value, dict):
+            return 0
+        inner = value.get("items") or value.get("descriptor")
+        if inner is not None:
+            return elements(inner)
+        if "shape" not in value:
             return 0
         if "storage" in value:
             return int(value["storage"])
@@ -247,7 +272,8 @@ def parse_spec(text: str) -> dict[str, Any]:
     Values are numbers, strings, True, False, None, tuples, arrays without data (``bf16[128,64]``; ``f32[]``), dtypes
     (``tl.float32``) and names of functions of the kernel's module. For `verify`, which needs data, ``i32[64] % 1000``
     holds integers below 1000, and ``sorted(i32[65] % 1000)`` such that rise from 0 to 999, as offsets do. Numbers and
-    the grid may be computed from numbers before them: ``n=4096, grid=cdiv(n, 256)``.
+    the grid may be computed from numbers before them: ``n=4096, grid=cdiv(n, 256)``. ``f32[64,100].strides(130, 1)``
+    is a view, ``descriptor(f32[64,128], (16, 32))`` a tensor descriptor.
 
     Raises:
         Diagnostic: the text is not of that form.
@@ -307,6 +333,17 @@ def _spec_value(node: ast.expr, known: Mapping[str, Any]) -> Any:
         if not isinstance(array, dict) or "below" not in array:
             raise ValueError(f"sorted() takes integers with a bound: {ast.unparse(node)}")
         return {**array, "sorted": True}
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "strides":
+        array, strides = _spec_value(node.func.value, known), [_number(a, known) for a in node.args]
+        if not isinstance(array, dict) or "shape" not in array or len(strides) != len(array["shape"]):
+            raise ValueError(f"an array has a stride a dimension: {ast.unparse(node)}")
+        return {**array, "strides": strides}
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "descriptor" and len(node.args) in (2, 3):
+        array, *rest = (_spec_value(a, known) for a in node.args)
+        t = _restore_tensor(array)
+        block = rest[0] if isinstance(rest[0], list) else [rest[0]]
+        parts = {"shape": list(t.shape), "strides": list(t.stride()), "block_shape": block}
+        return {"descriptor": array, **parts, "padding": rest[1] if len(rest) > 1 else "zero"}
     if isinstance(node, ast.Name):
         return known[node.id] if isinstance(known.get(node.id), int | float) else {"function": node.id}
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "float" and len(node.args) == 1:

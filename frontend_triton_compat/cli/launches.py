@@ -92,9 +92,16 @@ def _as_text(value: Any) -> str:
         return f"({', '.join(map(_as_text, value))}{',' if len(value) == 1 else ''})"
     if not isinstance(value, dict):
         return repr(value)
+    if "descriptor" in value:
+        padding = f", {value['padding']!r}" if value["padding"] != "zero" else ""
+        return f"descriptor({_as_text(value['descriptor'])}, {tuple(value['block_shape'])}{padding})"
+    if "named" in value:
+        return f"({', '.join(map(_as_text, value['items']))},)"
     if "shape" in value:
         shape = ",".join(map(str, value["shape"]))
         text = f"{records.short_name(value['dtype'])}[{shape}]"
+        if "strides" in value and list(torch.empty(value["shape"], device="meta").stride()) != list(value["strides"]):
+            text += f".strides({', '.join(map(str, value['strides']))})"
         text += f" % {value['below']}" if "below" in value else ""
         return f"sorted({text})" if value.get("sorted") else text
     if "type" in value:

@@ -7,6 +7,7 @@ only, for every grid step is simulated; the same record gives the same numbers; 
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from frontend_triton_compat import record as records
+from frontend_triton_compat.descriptors import TensorDescriptor
 from frontend_triton_compat.runtime import TensorWrapper
 
 #: Elements of all arrays of a launch that is still simulated.
@@ -54,7 +56,11 @@ def of_record(record: Mapping[str, Any], scope: Mapping[str, Any]) -> tuple[Samp
 def _filled(value: Any, described: Any, name: str) -> Any:
     """A restored argument with data in place of what has none."""
     if isinstance(value, tuple):
-        return tuple(_filled(v, d, f"{name}.{i}") for i, (v, d) in enumerate(zip(value, described)))
+        parts = described["items"] if isinstance(described, dict) else described
+        items = [_filled(v, d, f"{name}.{i}") for i, (v, d) in enumerate(zip(value, parts))]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, TensorDescriptor):
+        return dataclasses.replace(value, base=_filled(value.base, described["descriptor"], name))
     if isinstance(value, TensorWrapper):
         return TensorWrapper(_filled(value.base, described, name), value.dtype)
     if not isinstance(value, torch.Tensor):

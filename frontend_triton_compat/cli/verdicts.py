@@ -18,7 +18,10 @@ from bridge.progress import doing
 from frontend_triton_compat.autotune import Autotuner, Config
 from frontend_triton_compat.cli.launches import Subject, innermost
 from frontend_triton_compat.cli.samples import LIMIT
-from frontend_triton_compat.offline import Verdict
+from frontend_triton_compat.offline import DEFECTS, Verdict
+
+#: What the interpreter says of a form that is wrong.
+_WRONG = ("verify-mismatch", "kernel-race", "output-not-covered", "block-out-of-bounds", "ref-index-out-of-bounds")
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,7 @@ def with_values(row: Verdict, subject: Subject) -> Verdict:
             with doing(f"comparing values, launch {done + 1} of {len(subject.samples)}"):
                 found = run.verify(grid=sample.grid, target=row.target, **sample.arguments)
         except Diagnostic as problem:
-            kind = "failed" if problem.slug in ("verify-mismatch", "internal-error") else "diagnosed"
+            kind = "failed" if problem.slug in (*DEFECTS, *_WRONG) else "diagnosed"
             return _differing(row, subject, problem, kind, done)
         except Exception as surprise:  # a defect of ours, as in `_asked`
             return _differing(row, subject, _defect(subject, row.target, surprise), "failed", done)

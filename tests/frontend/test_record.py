@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import pytest
@@ -12,7 +13,9 @@ import torch
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
 from bridge.diagnostics import Diagnostic
-from frontend_triton_compat import record
+from frontend_triton_compat import cli, record
+from frontend_triton_compat.cli import samples
+from frontend_triton_compat.descriptors import TensorDescriptor
 
 
 @triton.jit
@@ -96,6 +99,24 @@ def test_nan_jax_arrays_and_reinterpreted_tensors():
     assert seen.dtype == tl.float8e5 and seen.base.device.type == "meta"
 
 
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+def test_descriptors_and_named_tuples():
+    desc = TensorDescriptor.from_tensor(torch.zeros(64, 32), [16, 16], padding="nan")
+    back = record.restore(json.loads(json.dumps(record.describe(desc))))
+    assert (back.shape, back.strides, back.block_shape, back.padding) == ([64, 32], [32, 1], [16, 16], "nan")
+    assert back.base.device.type == "meta" and back.base.shape == (64, 32)
+    described = json.loads(json.dumps(record.describe(Pair(torch.zeros(3), 2))))
+    for scope in ({"Pair": Pair}, {}):
+        pair = record.restore(described, scope)
+        assert pair._fields == ("left", "right") and pair.left.shape == (3,) and pair.right == 2
+    one = {"args": {"d": record.describe(desc), "p": described, "v": record.describe(torch.zeros(9)[::2])}}
+    assert record.size_of(one) == 64 * 32 + 3 + 5 and record.memory_of_record(one) == 64 * 32 + 3 + 9
+
+
 @pytest.mark.parametrize(
     "described",
     [{"unsupported": "<object>"}, {"shape": [2], "dtype": "float33"}, {"type": "nope"}, {"function": "gone"}, {}],
@@ -161,9 +182,51 @@ def test_spec():
     assert record.size_of(one) == 4096 * 8 + 16 + 1 + 2
 
 
+def test_a_spec_counts_bounds_and_strides():
+    one = record.parse_spec(
+        "k(n=1000, B=next_power_of_2(n - 100), x=f32[n, 2 * 3], y=f32[4, 6].strides(8, 1), i=i64[n] % (n // 10), "
+        "o=sorted(i32[9] % 1000), d=descriptor(bf16[64, 128], (16, 32)), m=min(n, 7), grid=(cdiv(n, B), max(2, 3)))"
+    )
+    args = one["args"]
+    assert one["grid"] == [1, 3] and args["B"] == 1024 and args["m"] == 7
+    assert args["x"]["shape"] == [1000, 6] and args["i"]["below"] == 100
+    assert record.restore(args["y"]).stride() == (8, 1)
+    assert record.restore(args["d"]).block_shape == [16, 32]
+    (sample,) = samples.of_record(one, {})
+    given = sample.arguments
+    assert given["y"].stride() == (8, 1) and given["x"].shape == (1000, 6) and given["x"].std() > 0.9
+    assert 0 <= given["i"].min() and 50 < given["i"].max() < 100
+    offsets = given["o"].tolist()
+    assert offsets == sorted(offsets) and offsets[0] == 0 and offsets[-1] == 999
+    assert given["d"].base.dtype == torch.bfloat16 and given["d"].base.device.type == "cpu"
+    again = samples.of_record(one, {})[0].arguments
+    assert torch.equal(again["x"], given["x"])
+
+
+def test_large_launches_take_no_memory(tmp_path, capsys):
+    path = tmp_path / "large.py"
+    path.write_text(
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef scale(x, o, n, BLOCK: tl.constexpr):\n"
+        "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(o + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)\n\n\n"
+        'CHECK = "scale(n=1000000 * 1000000, x=f32[n], o=f32[n], BLOCK=1048576, grid=cdiv(n, BLOCK))"\n'
+    )
+    assert cli.main(["check", str(path), "--target", "cpu", "--json", "-"]) == 0  # four terabytes a tensor
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["verdict"] == "ok" and "f32[1000000000000]" in row["launch"]
+    assert cli.main(["check", str(path), "--target", "cpu", "--verify"]) == 0
+    assert "values not compared" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "k(x=f32[4] % 5, grid=1)",
+        "k(x=i32[4] % 0, grid=1)",
+        "k(x=sorted(i32[4]), grid=1)",
+        "k(x=f32[4].strides(1, 2), grid=1)",
+        "k(n=1 // 0, grid=1)",
+        "k(x=descriptor(f32[4, 4]), grid=1)",
         "",
         "k",
         "k(",

@@ -26,7 +26,7 @@ class GpuEmitter(Text):
     def refuse(self, op: Op) -> Diagnostic:
         """Atomics, and whatever else has no form."""
         if op.kind == "atomic":
-            return atomic_refused(op, "gpu")
+            return atomic_refused(op, "gpu", self.plan)
         return error("gpu-not-translated", f"{op.kind} is not translated for a GPU", where=op.where)
 
     def check_types(self, op: Op) -> None:
@@ -51,7 +51,7 @@ def emit(plan: Schedule, chip: str) -> Module:
     """The Mosaic GPU module of a scheduled kernel for one chip (``sm90a``, ``sm100a``)."""
     for op in plan.accesses:
         if op.kind == "atomic":
-            raise atomic_refused(op, "gpu")
+            raise atomic_refused(op, "gpu", plan)
     if plan.ordered:
         raise order_refused(plan, "gpu")
     for view in plan.views.values():
