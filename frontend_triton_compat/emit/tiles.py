@@ -195,11 +195,11 @@ class Tiles(Elementwise):
         for var in contracted:
             if var.extent is not None and not any(_is_zero(e.fills.get(var)) for e in (a, b)):
                 raise KeepWhole(var)
-        a, b = self._plain(a), self._plain(b)
+        a, b = self.real_lanes(self._plain(a), self._plain(b), contracted, element := a_value.type.element)
         batch = [d for d in a.vars if d in b.vars and d not in contracted]
         free_a = [d for d in a.vars if d not in contracted and d not in batch]
         free_b = [d for d in b.vars if d not in contracted and d not in batch]
-        element, accumulate = a_value.type.element, op.result.type.element
+        accumulate = op.result.type.element
         wide = "int32" if element.is_int() else ("float64" if element.primitive_bitwidth == 64 else "float32")
         dims = (*batch, *free_a, *free_b)
         b, free_b = self.right_of_dot(a, b, batch, contracted, element)
@@ -219,6 +219,10 @@ class Tiles(Elementwise):
         if accumulate.numpy_name != wide:
             text += f".astype(jnp.{accumulate.numpy_name})"
         return Expr(text, dims)
+
+    def real_lanes(self, a: Expr, b: Expr, contracted: Sequence[Var], element: Any) -> tuple[Expr, Expr]:
+        """A contraction's operands without what a target reads past the end of an array."""
+        return a, b
 
     def _under_result_names(self, op: Op, a: Expr, b: Expr, gone: Var) -> tuple[Expr, Expr, Var]:
         """The operands of a tile times itself, or its transpose: outer dimensions get the result's names."""

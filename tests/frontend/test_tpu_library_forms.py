@@ -37,6 +37,33 @@ def moments(x, o, n, rows, share, W: tl.constexpr):
     tl.store(o + pid * 3 + 2, second - first)
 
 
+@triton.jit
+def exponentials(x, sums, extremes, rows, n, W: tl.constexpr):
+    """What a row that is not there would add is no zero."""
+    pid = tl.program_id(0)
+    col = tl.arange(0, W)
+    acc, most = tl.zeros([W], tl.float32), -float("inf")
+    for r in range(rows):
+        v = tl.load(x + (pid * rows + r) * n + col, mask=col < n, other=0.0).to(tl.float32)
+        acc += tl.exp(v)
+        most = tl.maximum(most, tl.max(tl.where(col < n, v, -float("inf"))))
+    tl.store(sums + pid * n + col, acc, mask=col < n)
+    tl.store(extremes + pid, most)
+
+
+@triton.jit
+def product(x, y, o, n, M: tl.constexpr, K: tl.constexpr):
+    """Both operands are computed, and neither is zero where the array ends."""
+    i = tl.arange(0, M)
+    acc = tl.zeros([M, M], tl.float32)
+    for first in range(0, n, K):
+        k = first + tl.arange(0, K)
+        a = tl.load(x + i[:, None] * n + k[None, :], mask=k[None, :] < n, other=-float("inf"))
+        b = tl.load(y + k[:, None] * M + i[None, :], mask=k[:, None] < n, other=0.0)
+        acc += tl.dot(tl.exp(a), b + 1.0)
+    tl.store(o + i[:, None] * M + i[None, :], acc)
+
+
 def turned(q, cos, sin, shared):
     c, s = (t.repeat(q.shape[0] if shared else 1, 1).reshape(q.shape[0], q.shape[1], 1, -1) for t in (cos, sin))
     half = q.shape[-1] // 2
@@ -65,14 +92,31 @@ def test_numbers_side_by_side(programs):
     )
 
 
+@pytest.mark.parametrize("programs,rows,dtype", [(1, 9001, torch.float32), (13, 700, torch.bfloat16)])
+def test_sums_over_rows_that_fill_no_block(programs, rows, dtype):
+    x = -torch.rand(programs, rows, 130).to(dtype)
+    want = {"sums": x.float().exp().sum(1), "extremes": x.float().amax((1, 2))}
+    outs = torch.empty(programs, 130), torch.empty(programs)
+    args = (x, *outs, rows, 130)
+    assert "lax.broadcasted_iota" in exponentials[(programs,)].source(*args, W=256, target="tpu:v5e")
+    exponentials[(programs,)].verify(*args, W=256, target="tpu:v5e", reference=want, rtol=1e-4)
+
+
+def test_products_over_lanes_that_fill_no_block():
+    x, y, n = torch.randn(32, 1300), torch.randn(1300, 32), 1300
+    args = (x, y, torch.empty(32, 32), n)
+    product[(1,)].verify(*args, M=32, K=64, target="tpu:v5e", reference={"o": x.exp() @ (y + 1)}, rtol=1e-4)
+
+
 @pytest.mark.tpu_offline
 @pytest.mark.parametrize(
     "kernel,args,meta,grid",
     [
         (turn, [(4, 64, 8, 128), (64, 128), (64, 128), 1024, 64, 1, 8], {"D": 128, "H": 8}, (256,)),
+        (exponentials, [(13, 700, 130), (13, 130), (13,), 700, 130], {"W": 256}, (13,)),
         (moments, [(13, 77), (1, 3), 77, 13, 13], {"W": 128}, (1,)),
     ],
-    ids=["turn", "moments"],
+    ids=["turn", "exponentials", "moments"],
 )
 def test_the_compiler_takes_it(kernel, args, meta, grid):
     pytest.importorskip("libtpu")

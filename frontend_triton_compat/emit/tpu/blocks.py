@@ -8,6 +8,7 @@ last one. Law: a block is a whole dimension or a multiple of the native tile: 8,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frontend_triton_compat.access import Slice
@@ -77,8 +78,14 @@ def choose(plan: Schedule, chip: str) -> Blocks:
             sizes[var] = _block(plan, var, stored, tiles)
     if contracted is not None:
         n = contracted.count or 1
-        limit = tiles[2] if tiles else 1024
-        sizes[contracted] = n if n <= limit else limit
+        if tiles is not None or _is_lane(plan, contracted):
+            limit = tiles[2] if tiles is not None else 1024
+            sizes[contracted] = n if n <= limit else limit
+        else:  # rows that are summed: many of them, of few programs
+            tile = 8 * max(1, 4 // _itemsize(plan))
+            for var in [v for v in sizes if not _is_lane(plan, v) and _together(plan, v, contracted)]:
+                sizes[var] = min(sizes[var], tile)
+            sizes[contracted] = _block(plan, contracted, [*stored, contracted], None, sizes)
     parallel = [v for v in stored if v in sizes]
     grid = tuple(v for v in parallel if v is not contracted)
     if contracted is not None and sizes[contracted] < (contracted.count or 1):
@@ -200,8 +207,20 @@ def _item(access: Access) -> int:
     return access.op.operands[0].type.element.element_ty.itemsize  # type: ignore[union-attr]
 
 
-def _block(plan: Schedule, var: Var, stored: list[Var], tiles: tuple[int, int, int] | None) -> int:
-    """The block of one parallel variable."""
+def _together(plan: Schedule, first: Var, second: Var) -> bool:
+    """Whether some access moves with both variables."""
+    windows = [w for w in plan.windows.values() if w is not None]
+    return any({first, second} <= {v for piece in w.slices for v in piece.steps} for w in windows)
+
+
+def _block(
+    plan: Schedule,
+    var: Var,
+    stored: list[Var],
+    tiles: tuple[int, int, int] | None,
+    chosen: Mapping[Var, int] | None = None,
+) -> int:
+    """The block of one variable; others count with their blocks as far as these are `chosen`."""
     n = var.count or 1
     whole = _along_whole_rows(plan)
     ranks, lane, row_bytes = [], False, 4
@@ -219,6 +238,8 @@ def _block(plan: Schedule, var: Var, stored: list[Var], tiles: tuple[int, int, i
                     for v in other.steps:
                         if v is not var and (v not in stored or v in whole):
                             others *= v.count or 1
+                        elif v is not var:
+                            others *= (chosen or {}).get(v, 1)
                 row_bytes = max(row_bytes, others * _item(access))
     if max(ranks, default=1) == 1:
         return n if n <= _ONE_DIM else _ONE_DIM

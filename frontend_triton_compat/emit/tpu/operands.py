@@ -7,13 +7,16 @@ sum; an output's block is written whole, what a store leaves alone with the old 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from bridge.diagnostics import error
 from frontend_triton_compat.access import Slice
+from frontend_triton_compat.affine import int_range
 from frontend_triton_compat.demand import Access, Conjunct
-from frontend_triton_compat.emit.expr import Expr, align, shape_of, tight
+from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight
 from frontend_triton_compat.emit.refusals import untiled
 from frontend_triton_compat.emit.tpu import gather, picked
 from frontend_triton_compat.emit.tpu.blocks import Blocks
@@ -27,6 +30,12 @@ from frontend_triton_compat.schedule import Schedule, settle
 from frontend_triton_compat.schedule.overlap import apart
 from frontend_triton_compat.types import dtype
 
+#: What changes nothing, by reduction: a function of the dtype.
+_NEUTRAL: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda element: False if element.is_bool() else 0.0 if element.is_floating() else 0,
+    "max": lambda element: -math.inf if element.is_floating() else int_range(element)[0],
+    "min": lambda element: math.inf if element.is_floating() else int_range(element)[1],
+}
 #: Most bytes of a block that is larger than what an access needs of it; beyond, XLA cuts the part out first.
 _SPARE_BYTES = 4 << 20
 
@@ -227,8 +236,7 @@ class Operands(TileForms):
                     self.kept.add(written[0].ref)
                 return self._taken(f"{written[0].ref}{self.part(spec)}", dims, _element(access))
         found = self._input(spec)
-        expr = self._taken(f"{found.ref}{self.part(spec)}", dims, _element(access))
-        return self._without_ragged_edge(expr, access)
+        return self._taken(f"{found.ref}{self.part(spec)}", dims, _element(access))
 
     def _taken(self, code: str, dims: tuple[Var | None, ...], element: dtype) -> Expr:
         """What was read of a block, as values are held; numbers of rows, one a row, lie along sublanes as the rows do.
@@ -277,21 +285,39 @@ class Operands(TileForms):
             self.inputs.append(found)
         return found
 
-    def _without_ragged_edge(self, expr: Expr, access: Access) -> Expr:
-        """The last step of a contracted axis reads past the array: zeros there, on every operand."""
+    def reduction(self, fn: str, expr: Expr, axis: int, element: Any, op: Op) -> str:
+        """A reduction; over the grid's last axis, its last step reads past the array, which counts as nothing."""
+        var = expr.dims[axis]
+        if var is not None and self._ragged(var):
+            if fn not in _NEUTRAL:
+                raise error(
+                    "tpu-not-translated",
+                    f"{fn} over {var.count} iterations, {self.blocks.sizes[var]} of them a grid step",
+                    where=op.where,
+                    why="the last step reads past the array, and what is read there can't be told from numbers",
+                    do=f"make the number of iterations a multiple of {self.blocks.sizes[var]}",
+                )
+            expr = self._real_lanes(expr, var, _NEUTRAL[fn](element), element)
+        return super().reduction(fn, expr, axis, element, op)
+
+    def real_lanes(self, a: Expr, b: Expr, contracted: Sequence[Var], element: Any) -> tuple[Expr, Expr]:
+        """A product's operands: zeros where the last step of the grid's last axis reads past the array."""
+        for var in contracted:
+            if self._ragged(var):
+                a, b = (self._real_lanes(e, var, False if element.is_bool() else 0, element) for e in (a, b))
+        return a, b
+
+    def _ragged(self, var: Var) -> bool:
+        """Whether the grid's accumulating axis counts this, in blocks that do not divide it."""
         fold = self.blocks.fold
-        if fold is None:
-            return expr
-        k = self.plan.top(fold.loop.var)
-        if k not in expr.dims or (k.count or 1) % self.blocks.sizes[k] == 0:
-            return expr
-        at = expr.dims.index(k)
+        return fold is not None and var is self.plan.top(fold.loop.var) and bool((var.count or 1) % self.extent(var))
+
+    def _real_lanes(self, expr: Expr, var: Var, neutral: Any, element: Any) -> Expr:
         shape = shape_of(expr.dims, self.extent)
-        axis = self.blocks.grid.index(k)
-        left = f"{k.count} - pl.program_id({axis}) * {self.blocks.sizes[k]}"
-        zero = "False" if expr.code.startswith("~") else "0"
-        code = f"jnp.where(lax.broadcasted_iota(jnp.int32, {shape}, {at}) < {left}, {expr.code}, {zero})"
-        return Expr(code, expr.dims, None, expr.fills)
+        left = f"{var.count} - pl.program_id({self.blocks.grid.index(var)}) * {self.extent(var)}"
+        mask = Expr(f"lax.broadcasted_iota(jnp.int32, {shape}, {expr.dims.index(var)}) < {left}", expr.dims)
+        kept = self.masked(mask, expr, literal(neutral), element.numpy_name)
+        return Expr(kept.code, kept.dims, None, expr.fills)
 
     def store(self, op: Op) -> None:
         """A store; its mask may be the array's edge, where the lanes beyond go nowhere."""
