@@ -3,7 +3,8 @@
 Input: a parsed kernel (`hold`), then its schedule (`narrow`). Output: the kernel with other types. Law: an operation on
 narrow integers is done on 32 bits and wrapped where its result may leave the narrow range, so that every value is the
 number it was; memory keeps its types, and blocks are converted as they are read and written. A 64-bit integer becomes
-32 bits only where its range is known to fit; what comes from memory is taken to fit, and a note says so.
+32 bits only where its range is known to fit; what comes from memory is taken to fit, with room for a sum, and a note
+says so.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from frontend_triton_compat.types import FP16, FP32, INT32, INT64, UINT32, UINT6
 
 #: 64-bit integers and what memory holds them as on a TPU
 NARROWED = {INT64: INT32, UINT64: UINT32}
+#: 64-bit numbers from memory are taken to be below this in size; so that a sum of two of them fits
+TAKEN = 1 << 30
 _SMALL = ("int8", "int16", "uint8", "uint16")
 #: Functions whose result may be a number that the narrow type does not have.
 _LEAVING = {"add", "sub", "mul", "neg", "shl", "not", "abs", "idiv"}
@@ -230,6 +233,8 @@ class _Ranges:
     def _result(self, value: Value, op: Op, held: Range) -> Range | None:
         if op.kind == "const":
             return int(op["value"]), int(op["value"])
+        if op.kind == "load" and value.type.element in NARROWED:
+            return max(held[0], -TAKEN), TAKEN - 1
         if op.kind in ("load", "for", "while"):  # of a loop: as its carried value, which is checked
             return held
         if op.kind in ("splat", "broadcast", "expand_dims", "trans", "reshape"):

@@ -167,7 +167,7 @@ def _note_int64(kernel: JITFunction, call: Call, used: set[str], target: str) ->
             f"{NARROWED[wide[0].type]} on {target}",
             where=kernel.where,
             why="a TPU core has no 64-bit registers; the tensors are converted outside of the kernel",
-            do="pass int32 tensors, or keep the numbers below 2**31",
+            do="pass int32 tensors, or keep the numbers below 2**30 in size",
         )
 
 

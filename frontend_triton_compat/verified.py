@@ -28,6 +28,7 @@ from frontend_triton_compat.arguments import Call, grid_of, launch_line
 from frontend_triton_compat.comparison import Comparison
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit.module import Module
+from frontend_triton_compat.holding import TAKEN
 from frontend_triton_compat.measure import copy_arguments
 from frontend_triton_compat.offline import specs_of, translate, users_line
 from pallas_core.verify import interpret
@@ -227,13 +228,12 @@ def operands_of(module: Module, call: Call, fp16: bool = False) -> list[jax.Arra
 
 
 def _refuse_wide(name: str, values: np.ndarray, kind: np.dtype) -> None:
-    info = np.iinfo(kind)
-    if values.size and not (info.min <= values.min() and values.max() <= info.max):
+    if values.size and not (-TAKEN <= values.min() and values.max() < TAKEN):
         raise error(
             "tpu-dtype",
-            f"argument {name!r} holds {values.max() if values.max() > info.max else values.min()}",
-            why=f"its 64-bit integers are held as {kind.name} there, and that number does not fit",
-            do="keep indices below 2**31, or split them into high and low halves",
+            f"argument {name!r} holds {values.max() if values.max() >= TAKEN else values.min()}",
+            why=f"its 64-bit integers are held as {kind.name} there, with room for a sum of two: below 2**30 in size",
+            do="keep indices below 2**30, or split them into high and low halves",
         )
 
 
