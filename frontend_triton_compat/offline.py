@@ -139,7 +139,13 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         return hold(parse(kernel.__translated__, params, sizes), held)
 
     chip = family.chip or "v5e"
-    plan, module = plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip), blocked=True)
+    try:
+        plan, module = plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip), blocked=True)
+    except Diagnostic as refused:
+        if refused.slug not in tpu.STEERED_BY or not tpu.steered(build(), memories, aliases.same):
+            raise
+        emit = lambda plan: tpu.emit_steered(plan, chip)
+        plan, module = plan_for(build, memories, aliases, emit, blocked=True, steered=True)
     note_short_grid(plan, sizes)
     _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
     return module

@@ -73,13 +73,14 @@ def plan_for(
     emit: Callable[[Schedule], Any],
     chunked: bool = False,
     blocked: bool = False,
+    steered: bool = False,
 ) -> tuple[Schedule, Any]:
     """Schedule and emit, keeping variables whole where the emitter found that it needs them."""
     refuse_forked(None)
     compat.quiet_cpu_start()  # emitters fold constants with jax
     uncropped: frozenset[str] = frozenset()
     while True:
-        plan = schedule(build(), memories, uncropped, aliases.same, chunked, blocked)
+        plan = schedule(build(), memories, uncropped, aliases.same, chunked, blocked, steered)
         try:
             return plan, emit(plan)
         except KeepWhole as refused:

@@ -18,6 +18,7 @@ from frontend_triton_compat.access import Memory
 from frontend_triton_compat.affine import Affine, Numbers
 from frontend_triton_compat.demand import Walker
 from frontend_triton_compat.dims import Dims, infer
+from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Kernel
 from frontend_triton_compat.schedule.chunks import chunk
 from frontend_triton_compat.schedule.crop import crop, too_small
@@ -25,9 +26,10 @@ from frontend_triton_compat.schedule.loops import fold_loops
 from frontend_triton_compat.schedule.order import needs_order, prints, races
 from frontend_triton_compat.schedule.plan import Fold, Schedule, settle
 from frontend_triton_compat.schedule.programs import merge, numbered_by_atoms, product_grid
+from frontend_triton_compat.schedule.steered import is_steered, steering
 from frontend_triton_compat.schedule.windows import finish_accesses, make_windows, order_batch
 
-__all__ = ["Fold", "Schedule", "schedule", "settle", "too_small"]
+__all__ = ["Fold", "Schedule", "is_steered", "schedule", "settle", "too_small"]
 
 
 def schedule(
@@ -37,6 +39,7 @@ def schedule(
     aliases: Mapping[str, tuple[str, int]] | None = None,
     chunked: bool = False,
     blocked: bool = False,
+    steered: bool = False,
 ) -> Schedule:
     """Schedule a kernel for the whole grid.
 
@@ -48,6 +51,7 @@ def schedule(
             a time if they print.
         blocked: for targets whose grid steps are blocks of rows: programs and lanes that make an address together are
             one variable, whatever else looks at the program alone.
+        steered: programs that loaded numbers steer are one number at a time; no order among programs is kept.
         aliases: parameters that point into another one's memory: name -> (that parameter, offset in elements).
 
     Raises:
@@ -66,6 +70,11 @@ def schedule(
         merge(plan, blocked)
         crop(plan, uncropped)
         ordered = races(plan)
+    if steered and not ordered:
+        apart = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
+        plan = _analyse(kernel, dims, memories, aliases or {}, False, True, alone=_axes(apart, steering(apart)))
+        merge(plan, blocked)
+        crop(plan, uncropped)
     if ordered:
         plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False, ordered=True)
         merge(plan)
@@ -86,15 +95,20 @@ def _analyse(
     atoms: bool = True,
     ordered: bool = False,
     numbers: Numbers | None = None,
+    alone: frozenset[int] = frozenset((0, 1, 2)),
 ) -> Schedule:
     affine = Affine(kernel, dims, atoms, aliases, numbers)
-    for var in affine.programs:
+    for axis, var in enumerate(affine.programs):
         if var is not None:
-            var.serial = ordered
+            var.serial = ordered and axis in alone
     walker = Walker(kernel, dims, affine, ordered)
     plan = Schedule(kernel, dims, affine, walker.out, walker, memories, ordered=ordered)
     fold_loops(plan)
     return plan
+
+
+def _axes(plan: Schedule, programs: frozenset[Var]) -> frozenset[int]:
+    return frozenset(i for i, v in enumerate(plan.affine.programs) if v in programs)
 
 
 def _refuse_empty(plan: Schedule) -> None:

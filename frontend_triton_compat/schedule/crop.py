@@ -25,7 +25,7 @@ def crop(plan: Schedule, uncropped: frozenset[str]) -> None:
         axes = [v.axis for v in var.parts() if v.kind == "axis" and v.axis is not None]
         if var.size is None or var.name in uncropped or var in plan.parts or any(a.rigid for a in axes):
             continue
-        if (var.kind == "loop" and not plan.lifted(var)) or (plan.ordered and var.kind == "program"):
+        if (var.kind == "loop" and not plan.lifted(var)) or (var.serial and var.kind == "program"):
             continue
         bounds: list[int | None] = []
         for access in accesses.values():

@@ -100,7 +100,7 @@ class Schedule:
 
     def lifted(self, symbol: Symbol) -> bool:
         """Whether a variable counts programs or folded iterations (rather than tile elements or loop steps)."""
-        if not isinstance(symbol, Var) or (self.ordered and symbol.kind == "program"):
+        if not isinstance(symbol, Var) or (symbol.serial and symbol.kind == "program"):
             return False
         if symbol.kind == "loop":
             return any(f.loop.var is symbol for f in self.folds.values())

@@ -7,18 +7,20 @@ chooses sizes, `operands.py` writes accesses, `loops.py` loops, `text.py` the mo
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from bridge.diagnostics import Diagnostic, error
-from frontend_triton_compat.access import Slice, View
+from frontend_triton_compat.access import Memory, Slice, View
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.emit.refusals import atomic_refused, order_refused
 from frontend_triton_compat.emit.tpu.blocks import Blocks, choose
 from frontend_triton_compat.emit.tpu.picked import rows_instead
+from frontend_triton_compat.emit.tpu.steered import Steered
 from frontend_triton_compat.emit.tpu.text import Text
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.holding import narrow
-from frontend_triton_compat.ir import Op
-from frontend_triton_compat.schedule import Schedule
+from frontend_triton_compat.ir import Kernel, Op
+from frontend_triton_compat.schedule import Schedule, is_steered, schedule
 from frontend_triton_compat.types import dtype
 from pallas_core.targets.tpu import CHIPS
 
@@ -65,6 +67,37 @@ class TpuEmitter(Text):
         for region in op.regions:
             for inner in region.ops:
                 self.check_types(inner)
+
+
+class SteeredEmitter(TpuEmitter, Steered):
+    """Statements of one program whose scalars are numbers."""
+
+
+#: Diagnostics of the grid of blocks after which a kernel that loaded numbers steer is emitted one program at a time.
+STEERED_BY = ("access-not-tiled", "tpu-not-translated")
+
+
+def steered(kernel: Kernel, memories: Mapping[str, Memory], aliases: Mapping[str, tuple[str, int]]) -> bool:
+    """Whether loaded numbers steer a kernel."""
+    return is_steered(schedule(kernel, memories, aliases=aliases))
+
+
+def emit_steered(plan: Schedule, chip: str) -> Module:
+    """The TPU module of a kernel that loaded numbers steer, scheduled for that."""
+    for op in plan.accesses:
+        if op.kind == "atomic":
+            raise atomic_refused(op, "tpu")
+    if not plan.ordered:
+        raise order_refused(plan, "tpu")
+    narrow(plan)
+    limit = CHIPS[chip].vmem_bytes // 8 * 7
+    programs = [v for v in plan.affine.programs if v is not None and v.serial]
+    if all(not a.op.operands[0].shape and all(v.serial for v in a.form.vars) for a in plan.accesses.values()):
+        return SteeredEmitter(plan, Blocks({}, (), None), limit).module()
+    for var in programs:
+        var.serial = False
+    blocks = Blocks(dict.fromkeys(programs, 1), tuple(programs), None, frozenset(programs))
+    return SteeredEmitter(plan, blocks, limit).module()
 
 
 def emit(plan: Schedule, chip: str) -> Module:

@@ -17,6 +17,7 @@ from frontend_triton_compat.emit.refusals import untiled
 from frontend_triton_compat.emit.tpu.outside import rows_of
 from frontend_triton_compat.emit.tpu.scalars import scalar_form
 from frontend_triton_compat.forms import Form, Var
+from frontend_triton_compat.holding import small
 from frontend_triton_compat.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def rows(emitter: Operands, access: Access) -> Expr:
     assert window is not None
     first, *rest = rows_of(view, window)
     last = plan.accesses[op].op.operands[0].type.element.element_ty  # type: ignore[union-attr]
-    pack = 4 // last.itemsize
+    pack = 4 // last.itemsize if len(view.shape) == 2 else 1  # rows of a matrix share tiles
     order = _counted(emitter, access)
     if pack not in (1, 2) or access.param in plan.written:
         raise error(
@@ -88,7 +89,7 @@ def rows(emitter: Operands, access: Access) -> Expr:
         )
     inner = [_lanes(emitter, access, piece, size) for piece, size in zip(rest, view.widths[1:])]
     name = access.param
-    ref = emitter.in_hbm(access, pad_rows=pack)
+    ref = emitter.in_hbm(access, view.widths[-2] + (-view.widths[-2] % pack))
     buf, sem = emitter.fresh(f"{name}_rows"), emitter.fresh(f"{name}_copies")
     sizes = [emitter.extent(v) for v in order]
     widths = [n for _, n, _ in inner]
@@ -117,6 +118,7 @@ def rows(emitter: Operands, access: Access) -> Expr:
     if pack == 1:
         plain = all(p == ":" for p in parts)
         code = f"{buf}[{slot}]" if plain else f"{buf}[{slot}][{', '.join(parts)}]"
+        code = f"{code}.astype(jnp.int32)" if small(last) else code
         return emitter.assign(op.result.name or "rows", Expr(code, dims), op)
     lead = len(order) or 1
     halves = [f"{buf}[{', '.join([slot, *[':'] * lead, str(k), *parts[lead:]])}]" for k in range(pack)]
@@ -124,6 +126,8 @@ def rows(emitter: Operands, access: Access) -> Expr:
     odd = Expr(f"lax.rem(jnp.clip({number.code}, 0, {view.widths[0] - 1}), {pack}) == 1", number.dims)
     even, uneven = (Expr(code, dims) for code in halves)
     picked = emitter.masked(emitter.assign("odd", odd), uneven, even, last.numpy_name)
+    if small(last):
+        picked = Expr(f"{picked.operand}.astype(jnp.int32)", picked.dims)
     return emitter.assign(op.result.name or "rows", picked, op)
 
 

@@ -53,6 +53,7 @@ class Operands(TileForms):
         self.pieces: dict[str, list[tuple[tuple[Part, ...], Op]]] = {}
         self.smem: dict[str, str] = {}  # parameter -> ref of all of it in scalar memory
         self.hbm: dict[str, tuple[str, int]] = {}  # parameter -> ref of all of it in HBM, rows to be added
+        self.scalar_outputs: dict[str, str] = {}  # parameter -> ref of all of it in scalar memory, as a result
         self.more_scratch: dict[str, str] = {}
         self.prologue: dict[str, None] = {}  # lines at the top of the kernel
         self.orderly = False  # whether grid steps count on running one after the other
@@ -126,7 +127,7 @@ class Operands(TileForms):
         if spare and item * _product(block) > _SPARE_BYTES:
             direct = False
         narrow = item < 4 and dims[:1] and dims[0] in self.rows
-        awkward = len(block) == 1 and isinstance(index[0], Var) and not _one_dim(block[0], item)
+        awkward = len(block) == 1 and isinstance(index[0], Var) and not _one_dim(block[0] or 0, item)
         if direct and len(block) == 1 and (awkward or (narrow and not store)):
             inner = [inner[0], None]
             shape = (view.widths[0], 1)
@@ -136,9 +137,9 @@ class Operands(TileForms):
             return Spec("", access.param, tuple(block), tuple(index), tuple(inner), view.widths), tuple(dims)
         made, shape, order = dense(slices, view.widths)
         sizes = [self.blocks.sizes.get(v, n) if v is not None else 1 for v, n in zip(order, shape)]
-        block = [min(n, size) for n, size in zip(sizes, shape)]
-        index = [v if v is not None and b < n else 0 for v, b, n in zip(order, block, shape)]
-        return Spec("", access.param, tuple(block), tuple(index), (None,) * len(shape), shape, made), order
+        taken = [min(n, size) for n, size in zip(sizes, shape)]
+        index = [v if v is not None and b < n else 0 for v, b, n in zip(order, taken, shape)]
+        return Spec("", access.param, tuple(taken), tuple(index), (None,) * len(shape), shape, made), order
 
     def _swept(self, access: Access, i: int, piece: Slice) -> tuple[int | None, Var | int, Part, Var | None]:
         """A dimension that loops of a grid step move over, or that the grid counts one by one.
@@ -269,10 +270,10 @@ class Operands(TileForms):
             )
         return self.smem[access.param]
 
-    def in_hbm(self, access: Access, pad_rows: int = 1) -> str:
-        """An array as a ref in HBM, with rows a multiple of `pad_rows`."""
+    def in_hbm(self, access: Access, rows: int) -> str:
+        """An array as a ref in HBM, with so many rows at least."""
         view = self.plan.views[access.param]
-        more = -view.widths[0] % pad_rows
+        more = rows - view.widths[-2]
         ref, before = self.hbm.get(access.param, (f"{access.param}_hbm", 0))
         self.hbm[access.param] = ref, max(more, before)
         return ref

@@ -47,7 +47,7 @@ class Spec:
         inner: per dimension that the block has, the part of it that is used.
         shape: of the array.
         made: how the array is made of the parameter's: "" for the parameter itself, "column" for a 1-D one as
-            (n, 1), else an index, perhaps followed by more.
+            (n, 1), "rows" for rows that are matrices of one row, else an index, perhaps followed by more.
     """
 
     ref: str
@@ -71,12 +71,16 @@ class Spec:
         """Source of the array, from that of the parameter's."""
         if self.made == "column":
             return f"{whole}.reshape({self.shape[0]}, 1)"
+        if self.made == "rows":
+            return f"{whole}.reshape{self.shape}"
         return f"{whole}{self.made}"
 
     def put_back(self, whole: str, new: str) -> str:
         """Source of the parameter's array with a result in its place."""
         if self.made == "column":
             return f"{new}.reshape({self.shape[0]})"
+        if self.made == "rows":
+            return f"{new}.reshape{(*self.shape[:-2], self.shape[-1])}"
         if not self.made:
             return new
         return f"{whole}.at{self.made}.set({new})"

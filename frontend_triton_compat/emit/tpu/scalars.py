@@ -13,6 +13,7 @@ from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.emit.base import TRANSPARENT, zero_of
 from frontend_triton_compat.emit.expr import chosen, literal, tight
 from frontend_triton_compat.forms import Form, Var
+from frontend_triton_compat.holding import small
 from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.language.table import ROWS
 
@@ -94,6 +95,8 @@ def scalar_load(emitter: Operands, op: Op, at: Place) -> str:
     if bounds is None or bounds[0] < 0 or bounds[1] >= view.size:
         index = f"jnp.clip({index}, 0, {view.size - 1})"
     text = f"{emitter.in_smem(access)}[{index}]"
+    if small(op.operands[0].type.element.element_ty):  # type: ignore[union-attr]
+        text = f"{text}.astype(jnp.int32)"
     if access.mask:
         other = literal(zero_of(op.result.type.element)).code
         if op["has_other"]:

@@ -20,6 +20,7 @@ class Text(Loops):
     """The text around the statements."""
 
     vmem_limit: int
+    after: Sequence[str] = ()  # lines that close what a target opened around the statements
 
     def check_types(self, op: Op) -> None:
         """Refuse what the chip has no registers for."""
@@ -35,18 +36,20 @@ class Text(Loops):
             if op.kind != "arg":
                 self.check_types(op)
                 self.op(op)
+        self.indent = 1
+        self.lines += self.after
         self.keep_old_values()
         name = plan.kernel.name
         reads = [s for s in self.inputs if any(s.ref in line for line in self.lines)]
         outputs = [s for p in plan.written for s in self.outputs if s.param == p]
-        written = [p for p in plan.written if any(s.param == p for s in outputs)]
+        written = [p for p in plan.written if p in self.scalar_outputs or any(s.param == p for s in outputs)]
         scalars = list(self.scalars)
-        patched = [s.param for s in outputs if s.made and s.made != "column"]
+        patched = [s.param for s in outputs if s.made and s.made not in ("column", "rows")]
         arrays = list(dict.fromkeys([*(s.param for s in reads), *patched]))
         refs = [s.ref for s in reads] + [f"{s}_ref" for s in scalars]
         refs += [*self.smem.values(), *(ref for ref, _ in self.hbm.values())]
         arrays = list(dict.fromkeys([*arrays, *self.smem, *self.hbm]))
-        outs = [s.ref for s in outputs]
+        outs = [*(s.ref for s in outputs), *self.scalar_outputs.values()]
         scratch = [*(ref for ref, _, _ in self.scratch), *self.more_scratch]
         text = [
             f'"""`{name}` for a TPU, written from {self.origin()}."""',
@@ -70,6 +73,8 @@ class Text(Loops):
         specs += ["pl.BlockSpec(memory_space=pltpu.SMEM)"] * (len(scalars) + len(self.smem))
         specs += ["pl.BlockSpec(memory_space=pl.ANY)"] * len(self.hbm)
         shapes = [f"jax.ShapeDtypeStruct({s.shape}, jnp.{self._element(s.param)})" for s in outputs]
+        for p in self.scalar_outputs:
+            shapes.append(f"jax.ShapeDtypeStruct(({plan.views[p].size},), jnp.{self._element(p)})")
         semantics = ["parallel"] * len(grid)
         if self.orderly:
             semantics = ["arbitrary"] * len(grid)
@@ -86,6 +91,7 @@ class Text(Loops):
             "        ],",
             "        out_specs=[",
             *(f"            {self._block_spec(s, letters)}," for s in outputs),
+            *("            pl.BlockSpec(memory_space=pltpu.SMEM)," for _ in self.scalar_outputs),
             "        ],",
             "        out_shape=[",
             *(f"            {s}," for s in shapes),
@@ -119,6 +125,10 @@ class Text(Loops):
             for i, s in enumerate(outputs):
                 if s.param == p:
                     whole = s.put_back(whole, f"results[{i}]")
+            if p in self.scalar_outputs:
+                shape = plan.views[p].shape
+                whole = f"results[{len(outputs) + list(self.scalar_outputs).index(p)}]"
+                whole += f".reshape{shape}" if len(shape) > 1 else ""
             result, cut = self._handed_back(p)
             results.append(result)
             finals.append(f"{whole}{cut}")
@@ -131,7 +141,7 @@ class Text(Loops):
         """Source of the arrays that stay whole: small ones in scalar memory, others in HBM."""
         out = [p if len(self.plan.views[p].shape) == 1 else f"{p}.reshape(-1)" for p in self.smem]
         for p, (_, rows) in self.hbm.items():
-            room = ", ".join([f"(0, {rows})", *["(0, 0)"] * (len(self.plan.views[p].shape) - 1)])
+            room = ", ".join([*["(0, 0)"] * (len(self.plan.views[p].shape) - 2), f"(0, {rows})", "(0, 0)"])
             out.append(f"jnp.pad({p}, ({room}))" if rows else p)
         return out
 
