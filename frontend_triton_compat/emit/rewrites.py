@@ -15,15 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.updates import (
+    BINS,
     Text,
     Update,
     argument,
     axes_that_meet,
-    first_line,
     iterations_meet,
     names_bound,
     names_in,
+    place_of,
     row_major,
     update_of,
 )
@@ -73,6 +75,45 @@ def without_atomics(plan: Schedule) -> Rewrite | None:
         return None
 
 
+def with_comparisons(plan: Schedule, access: Access) -> str | None:
+    """The kernel with a gather from a small tensor as a comparison with every place; None where it is not that."""
+    memory, op = plan.memories[access.param], access.op
+    size = int(np.prod(memory.shape, dtype=np.int64))
+    text = Text.of(plan)
+    small = size <= BINS and memory.strides == row_major(memory.shape) and len(op.operands[0].shape) == 1
+    found = text.load_at(op) if text is not None and small else None
+    if text is None or found is None:
+        return None
+    call, statement = found
+    index = place_of(call, access.param)
+    if index is None or call.end_lineno is None or access.param in plan.written:
+        return None
+    page = _Page({n: text.lines[n - 1].rstrip("\n") for n in text.numbers()})
+    taken = names_in(text.node) | {a.arg for a in ast.walk(text.node) if isinstance(a, ast.arg)}
+    at, table = _fresh(f"{access.param}_at", taken), _fresh(f"{access.param}_table", taken)
+    indent = " " * statement.col_offset
+    page.before[statement.lineno] = [
+        f"{indent}{at} = tl.arange(0, {1 << (size - 1).bit_length()})",
+        f"{indent}{table} = tl.load({access.param} + {at}, mask={at} < {size}, other=0)",
+    ]
+    code = text.source(index)
+    code = code if code.isidentifier() else f"({code})"
+    new = f"tl.sum(tl.where({code}[:, None] == {at}[None, :], {table}[None, :], 0), axis=1)"
+    mask, other = argument(call, 1, "mask"), argument(call, 2, "other")
+    if mask is not None and other is not None:
+        new = f"tl.where({text.source(mask)}, {new}, {text.source(other)})"
+    before = page.lines[call.lineno].encode()[: call.col_offset].decode()
+    behind = page.lines[call.end_lineno].encode()[call.end_col_offset :].decode()
+    page.lines[call.lineno] = before + new + behind
+    page.gone |= set(range(call.lineno + 1, call.end_lineno + 1))
+    kernel = textwrap.dedent(page.text())
+    try:
+        ast.parse(kernel)
+    except SyntaxError:
+        return None
+    return kernel
+
+
 class _Unclear(Exception):
     """The user's text is not of a form that can be rewritten."""
 
@@ -81,8 +122,7 @@ class _Unclear(Exception):
 
 
 def _written(plan: Schedule, text: Text, updates: Sequence[Update], axes: tuple[int, ...]) -> Rewrite:
-    lines = {n: text.lines[n - 1].rstrip("\n") for n in range(first_line(text.node), (text.node.end_lineno or 0) + 1)}
-    page = _Page(lines)
+    page = _Page({n: text.lines[n - 1].rstrip("\n") for n in text.numbers()})
     taken = names_in(text.node) | {a.arg for a in ast.walk(text.node) if isinstance(a, ast.arg)}
     counts = [plan.kernel.grid[axis] for axis in axes]
     sizes = {

@@ -19,7 +19,7 @@ from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
 
 #: Tensors with at most so many elements can be updated at computed places: each is compared with every place.
-_BINS = 4096
+BINS = 4096
 #: Updates whose copies can be put together afterwards.
 FNS = ("add", "max", "min")
 
@@ -62,11 +62,11 @@ def update_of(plan: Schedule, op: Op, text: Text) -> Update | None:
     plain = window is not None and not any(piece.opaques for piece in window.slices)
     if (plain or _apart(plan, access.form)) and _moves(plan, op, access.form):
         return Update(op, access.param, call, loop)
-    place = _place(call, access.param)
+    place = place_of(call, access.param)
     memory = plan.memories[access.param]
     size = int(np.prod(memory.shape, dtype=np.int64))
     flat = len(op.operands[0].shape) <= 1 and memory.strides == row_major(memory.shape) and fn == "add"
-    if place is None or not flat or size > _BINS or not _one_place(plan.form(access.form)):
+    if place is None or not flat or size > BINS or not _oneplace_of(plan.form(access.form)):
         return None
     return Update(op, access.param, call, loop, place)
 
@@ -106,7 +106,7 @@ def _by_number(plan: Schedule, opaque: Opaque) -> bool:
     )
 
 
-def _one_place(form: Form) -> bool:
+def _oneplace_of(form: Form) -> bool:
     """Whether an address is the pointer plus one run-time value."""
     return len(form.terms) == 1 and len(form.opaques) == 1 and set(form.terms.values()) == {1} and form.const == 0
 
@@ -194,6 +194,23 @@ class Text:
                     return cls(lines, node, plan)
         return None
 
+    def numbers(self) -> range:
+        """The function's lines, decorators included."""
+        return range(first_line(self.node), (self.node.end_lineno or 0) + 1)
+
+    def load_at(self, op: Op) -> tuple[ast.Call, ast.stmt] | None:
+        """The call that a load comes from, and the plain statement that it is in."""
+        if op.where.file != self.plan.kernel.where.file or op.where.line not in self.numbers():
+            return None
+        for statement in ast.walk(self.node):
+            if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr):
+                continue
+            for call in ast.walk(statement):
+                if isinstance(call, ast.Call) and (call.lineno, call.col_offset + 1) == (op.where.line, op.where.col):
+                    if ast.unparse(call.func) == "tl.load":
+                        return call, statement
+        return None
+
     def call_at(self, op: Op) -> tuple[ast.Call, ast.stmt | None] | None:
         """The statement's call that an operation comes from, and the outermost loop around it."""
 
@@ -234,7 +251,7 @@ def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
     return next((k.value for k in call.keywords if k.arg == name), None)
 
 
-def _place(call: ast.Call, param: str) -> ast.expr | None:
+def place_of(call: ast.Call, param: str) -> ast.expr | None:
     """The index in ``param + index``."""
     pointer = argument(call, 0, "pointer")
     if isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):

@@ -106,3 +106,67 @@ def test_defaults_conditions_and_comments_stay(tmp_path):
     module = imported(text, tmp_path)
     exec(around, {"torch": torch, "count_if": module.count_if, "x": x, "out": out, "n": 300, "flag": 1})
     assert out.item() == 300
+
+
+@triton.jit
+def lookup(x, index, o, n, BLOCK: tl.constexpr):
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    j = tl.load(index + k, mask=k < n, other=0)
+    v = tl.load(
+        x + j,
+        mask=j > 3,
+        other=-1.0,
+    )
+    tl.store(o + k, v * 2, mask=k < n)
+
+
+def test_a_gather_from_a_small_tensor_is_written_as_comparisons(tmp_path):
+    x, index = torch.randn(100), torch.randint(0, 100, (300,), dtype=torch.int32)
+    problem = refusal(lookup, (x, index, torch.empty(300), 300), {"BLOCK": 128}, (3,))
+    assert problem.slug == "indirect-access"
+    text, _ = code_of(problem.do[0])
+    kernel = imported(text, tmp_path).lookup
+    found = kernel[(3,)].verify(
+        x, index, torch.empty(300), 300, BLOCK=128, target="tpu:v5e",
+        reference=lambda x, index: torch.where(index > 3, x[index.long()], -1.0) * 2,
+    )  # fmt: skip
+    assert found.outputs[0].written == 300 and found.max_error == 0.0
+
+
+@triton.jit
+def scatter(x, index, o, BLOCK: tl.constexpr):
+    k = tl.arange(0, BLOCK)
+    tl.store(o + tl.load(index + k), tl.load(x + k))
+
+
+@triton.jit
+def scatter_rows(x, index, o, BLOCK: tl.constexpr):
+    row, k = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(o + tl.load(index + row) * BLOCK + k, tl.load(x + row * BLOCK + k))
+
+
+@triton.jit
+def from_somewhere(x, index, o, BLOCK: tl.constexpr):
+    start, k = tl.load(index), tl.arange(0, BLOCK)
+    tl.store(o + k, tl.load(x + start + k))
+
+
+@triton.jit
+def last(x, index, o, BLOCK: tl.constexpr):
+    k = tl.arange(0, BLOCK)
+    tl.store(o + k, tl.load(x + tl.program_id(0) * BLOCK + k))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "slug", "said"),
+    [
+        (scatter, "indirect-access", "turn it round"),
+        (scatter_rows, "indirect-access", "argsort"),
+        (from_somewhere, "indirect-access", "start.item()"),
+        (last, "store-conflict", "row for each"),
+    ],
+)
+def test_every_reason_has_its_code_and_a_remedy_of_its_own(kernel, slug, said):
+    x, index = torch.randn(8, 128), torch.randperm(128)[:128].int() % 8
+    problem = refusal(kernel, (x, index, torch.empty(8, 128)), {"BLOCK": 128}, (8,))
+    assert problem.slug == slug and said in " ".join(problem.do)

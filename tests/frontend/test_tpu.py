@@ -250,7 +250,7 @@ def gather(x, index, o, n, BLOCK: tl.constexpr):
         (
             gather,
             (torch.zeros(100), torch.zeros(100, dtype=torch.int32), torch.zeros(100), 100),
-            "access-not-tiled",
+            "indirect-access",
             "tl.load(x",
         ),
     ],

@@ -107,7 +107,7 @@ class Operands(Emitter):
         """What an access touches, in an array of `arrays` or a new one of the inputs."""
         view, window = self.plan.views[access.param], self.plan.windows[access.op]
         if window is None:
-            raise untiled(access.op, access.param)
+            raise untiled(self.plan, access)
         itemsize = self.element(access.param).itemsize
         index: list[str] = []
         dims: list[Var] = []
@@ -163,11 +163,11 @@ class Operands(Emitter):
                     reach += (self.share.steps(var) - 1) * self.share.sizes[var]
                     fixed = False
             else:
-                raise untiled(access.op, access.param)
+                raise untiled(self.plan, access)
         for opaque, step in piece.opaques.items():
             found = self.value(opaque.value)
             if found.dims:
-                raise untiled(access.op, access.param)
+                raise untiled(self.plan, access)
             terms.append(found.operand if step == 1 else f"{found.operand} * {step}")
             fixed = False
         if piece.start or not terms:
@@ -327,12 +327,12 @@ class Operands(Emitter):
             value = self.masked(mask, value, self.assign("old", old, op), name)
         if not tile.dims:
             if value.dims:
-                raise untiled(op, access.param)
+                raise untiled(self.plan, access)
             self.put(f"{tile.array.name}_ref[{', '.join(tile.index)}] = {self.typed(value, name)}", op)
             return
         extra = [d for d in value.vars if d not in tile.dims]
         if extra:
-            raise untiled(op, access.param)
+            raise untiled(self.plan, access)
         self._check_adjacent(access, tile)
         buffer = self.buffer(f"{access.param}_smem", tile.dims, name)
         code = self.spread(value, order, name)

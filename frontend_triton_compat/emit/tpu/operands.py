@@ -17,7 +17,7 @@ from frontend_triton_compat.access import Slice
 from frontend_triton_compat.affine import int_range
 from frontend_triton_compat.demand import Access, Conjunct
 from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight
-from frontend_triton_compat.emit.refusals import untiled
+from frontend_triton_compat.emit.refusals import store_conflict, untiled
 from frontend_triton_compat.emit.tpu import gather, picked
 from frontend_triton_compat.emit.tpu.blocks import Blocks
 from frontend_triton_compat.emit.tpu.outside import Part, Spec, Sweep, dense, disjoint, rows_of
@@ -227,7 +227,7 @@ class Operands(TileForms):
                 written = [s for s in self.outputs if s.param == access.param]
                 if [s.place for s in written] != [spec.place]:
                     raise error(
-                        "tpu-not-translated",
+                        "program-order",
                         f"{access.param!r} is read again after it was stored to",
                         where=access.op.where,
                         why="the block that was written is on its way to HBM, the one that is read is another",
@@ -351,12 +351,10 @@ class Operands(TileForms):
         mask = None if mask is None or mask.code == "True" else mask
         extra = [v for v in {*value.vars, *(mask.vars if mask else ())} if v not in target]
         if extra:
-            raise error(
-                "tpu-not-translated",
+            raise store_conflict(
+                op,
                 f"programs that differ in {extra[0].name} store to the same place in {access.param!r}",
-                where=op.where,
-                why="which of them comes last decides what stays there; a TPU's grid steps hold several programs each",
-                do="let one program write it, at an address that does not depend on the others",
+                f"let one of them store, `if tl.program_id(0) == 0:`, or give {access.param!r} a row for each of them",
             )
         if mask is not None or any(c.loop is not None for c in access.mask):
             self.chances.setdefault(out.ref, []).append((spec.inner, self._chance(access)))
@@ -400,12 +398,10 @@ class Operands(TileForms):
         mine = next(a for a in stores if a.op is op)
         for other in stores:
             if other.op is not op and not disjoint(self.plan, mine, other) and self._spec(other)[0].place != spec.place:
-                raise error(
-                    "tpu-not-translated",
-                    f"{spec.param!r} is stored to through different blocks",
-                    where=op.where,
-                    why="each becomes a result of its own, and which of two stores to one element stays is lost",
-                    do="give every store to the tensor the same program and the same rows",
+                raise store_conflict(
+                    op,
+                    f"{spec.param!r} is stored to through different blocks, which overlap",
+                    "give every store to the tensor the same program and the same rows",
                 )
 
     def _chance(self, access: Access) -> tuple[Value, bool] | None:

@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.demand import Conjunct
 from frontend_triton_compat.emit.expr import Expr, tight, tuple_of
+from frontend_triton_compat.emit.refusals import run_time_trips
 from frontend_triton_compat.emit.tpu.blocks import Blocks
 from frontend_triton_compat.emit.tpu.facing import Facing
 from frontend_triton_compat.emit.tpu.operands import sublanes
@@ -87,7 +87,7 @@ class Serial(Facing):
         loop = self.plan.affine.loops[op]
         if loop.trips is None:
             if any(op in a.path and loop.var in a.form.vars for a in self.plan.accesses.values()):
-                raise _unknown_trips(op)
+                raise run_time_trips(op, "tpu")
             super().serial(op)
             return
         data = self.carried(op, op.regions[0].args[1:], op.operands[3:], op.regions[0])
@@ -373,13 +373,3 @@ def _sum(start: int, terms: Sequence[tuple[str, int]]) -> str:
         sign = "-" if step < 0 else "+"
         text = f"{text} {sign} {term}" if text else (f"-{term}" if step < 0 else term)
     return text
-
-
-def _unknown_trips(op: Op) -> Diagnostic:
-    return error(
-        "tpu-not-translated",
-        "how often this loop runs is known only while the kernel runs",
-        where=op.where,
-        why="the blocks that a grid step gets are fixed before it starts, and the loop decides how far it reads",
-        do="bound the loop by an argument or a program id, and mask what is past the end",
-    )
