@@ -189,6 +189,8 @@ class Affine:
             return
         self._note_grid_value(op, result)
         form = self._scalar_form(result) if result in self._grid else self._structural(op, result)
+        if form is not None and result in self._grid and any(o.value is result for o in form.opaques):
+            form = self._structural(op, result) or form  # no even steps, but what it is made of may have them
         if form is None:
             return
         bounds = form.range()

@@ -125,6 +125,8 @@ def align(expr: Expr, target: Sequence[Var | None]) -> str:
     if not dims:
         return code
     named = [d for d in dims if d is not None]
+    if len(dims) == len(target) == 2 and len(named) == 1 and target[1 - dims.index(named[0])] is named[0]:
+        return f"{expr.operand}.T"  # a row as a column, or the other way round
     wanted = [d for d in target if d in named]
     if named != wanted:
         if len(dims) != len(named):

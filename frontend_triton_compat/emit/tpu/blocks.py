@@ -68,7 +68,7 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     sizes: dict[Var, int] = {}
     rows = _along_whole_rows(plan)
     for var in stored:
-        if var.count is None or var in rows:
+        if var.count is None or (var in rows and var not in alone):
             continue
         if var in alone:
             sizes[var] = 1
@@ -120,7 +120,8 @@ def _steps_by_blocks(plan: Schedule, access: Access, i: int, var: Var) -> bool:
         lo, hi = lo - first, hi - first
     tile = 1 if behind > 1 else 8 * max(1, 4 // _item(access)) if behind else 128
     whole = step % tile == 0 or step == view.shape[i]
-    return whole and 0 <= lo and hi < step and not any(v.kind == "axis" for v in var.parts())
+    moves = access.op.kind == "load" and any(v.serial for v in piece.steps)  # where a loop begins may be the program's
+    return whole and 0 <= lo and (hi < step or moves) and not any(v.kind == "axis" for v in var.parts())
 
 
 def _contracted(plan: Schedule, op: Op) -> set[Var | None]:

@@ -20,7 +20,7 @@ from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tig
 from frontend_triton_compat.emit.refusals import store_conflict, untiled
 from frontend_triton_compat.emit.tpu import gather, picked
 from frontend_triton_compat.emit.tpu.blocks import Blocks
-from frontend_triton_compat.emit.tpu.outside import Part, Spec, Sweep, dense, disjoint, rows_of
+from frontend_triton_compat.emit.tpu.outside import Part, Spec, Sweep, apart_from_tiles, dense, disjoint, rows_of
 from frontend_triton_compat.emit.tpu.scalars import SMEM_NUMBERS
 from frontend_triton_compat.emit.tpu.tiles import TileForms
 from frontend_triton_compat.forms import Var
@@ -79,10 +79,11 @@ class Operands(TileForms):
         dims: list[Var | None] = []
         spare, direct = False, True
         swept = any(v.serial or self.blocks.single(v) for piece in slices for v in piece.steps)
+        upright = self.by_rows(access)
         for i, piece in enumerate(slices):
-            size = self._whole(access, i)
+            size = self._whole(access, i, upright)
             if any(v.serial or self.blocks.single(v) for v in piece.steps):
-                n, at, part, counted = self._swept(access, i, piece)
+                n, at, part, counted = self._swept(access, i, piece, upright)
                 block.append(n)
                 index.append(at)
                 if n is not None:
@@ -123,7 +124,14 @@ class Operands(TileForms):
             raise untiled(self.plan, access)
         item = _item(access)
         if swept:
-            return Spec("", access.param, tuple(block), tuple(index), tuple(inner), view.widths), tuple(dims)
+            spec = Spec("", access.param, tuple(block), tuple(index), tuple(inner), view.widths)
+            if upright:
+                shape = (*view.widths, 1)
+                spec = Spec(
+                    "", access.param, (*block, 1), (*index, 0), (*inner, None), shape, f".reshape{shape}", view.widths
+                )
+                dims.append(None)
+            return apart_from_tiles(spec, tuple(dims))
         if spare and item * _product(block) > _SPARE_BYTES:
             direct = False
         narrow = item < 4 and dims[:1] and dims[0] in self.rows
@@ -141,7 +149,22 @@ class Operands(TileForms):
         index = [v if v is not None and b < n else 0 for v, b, n in zip(order, taken, shape)]
         return Spec("", access.param, tuple(taken), tuple(index), (None,) * len(shape), shape, made), order
 
-    def _swept(self, access: Access, i: int, piece: Slice) -> tuple[int | None, Var | int, Part, Var | None]:
+    def by_rows(self, access: Access) -> bool:
+        """Whether numbers along lanes are better held as rows of one: a loop starts between multiples of 128."""
+        window = self.plan.windows[access.op]
+        if access.op.kind != "load" or window is None or _item(access) != 4:
+            return False
+        steps = window.slices[-1].steps
+        loops = [loop for loop in self.plan.affine.loops.values() if loop.var in steps and loop.var.serial]
+        single = [v for v in steps if self.blocks.single(v)]
+        if not loops or any(steps[v] % 8 for v in (*(loop.var for loop in loops), *single)):
+            return False
+        long = [loop.var for loop in loops if not loop.uniform or (loop.var.count or 1) > 16]
+        return any(steps[v] % 128 for v in (*long, *single))
+
+    def _swept(
+        self, access: Access, i: int, piece: Slice, upright: bool
+    ) -> tuple[int | None, Var | int, Part, Var | None]:
         """A dimension that loops of a grid step move over, or that the grid counts one by one.
 
         Returns:
@@ -161,22 +184,29 @@ class Operands(TileForms):
             part = Sweep(piece.start, tuple(loops.items()), n)
         lo, hi = part.reach() if isinstance(part, Sweep) else part
         if not single:
-            whole = self._whole(access, i)
+            whole = self._whole(access, i, upright)
             if lo < 0 or hi > whole:
                 raise untiled(self.plan, access)
             return whole, 0, None if part == (0, whole) else part, var
         ((program, step),) = single.items()
         view = self.plan.views[access.param]
-        rank = len(view.shape)
+        rank = len(view.shape) + upright
         unit = 1 if i < rank - 2 else sublanes(access) if i == rank - 2 else 128
-        if lo < 0 or hi > step or (step % unit and step != view.shape[i]):
+        if step == 1 and part == (0, 1):
+            return None, program, None, var
+        if lo < 0 or (step % unit and step != view.shape[i]):
             raise untiled(self.plan, access)
-        return None if step == 1 and i < rank - 1 else step, program, None if part == (0, step) else part, var
+        if hi <= step:
+            return step, program, None if part == (0, step) else part, var
+        whole, moved = self._whole(access, i, upright), Sweep(piece.start, tuple({**loops, **single}.items()), n)
+        if access.op.kind != "load" or moved.reach()[1] > whole:  # where the loop begins depends on the program
+            raise untiled(self.plan, access)
+        return whole, 0, moved, var
 
-    def _whole(self, access: Access, i: int) -> int:
+    def _whole(self, access: Access, i: int, upright: bool = False) -> int:
         """The size of a block that holds a whole dimension, with the tail that masked lanes reach."""
         view = self.plan.views[access.param]
-        size, rank = view.widths[i], len(view.shape)
+        size, rank = view.widths[i], len(view.shape) + upright
         width = self.plan.reach.get((access.param, i), size)
         if width <= size:
             return size
@@ -377,6 +407,8 @@ class Operands(TileForms):
             code = align(value, target)
             if len(value.dims) > len(target):
                 code = align(self._plain(value), target)
+            elif len(value.dims) < len(target) and code == value.code:  # broadcasting would do, but a ref does not
+                code = f"jnp.broadcast_to({code}, {shape_of(target, self.extent)})"
         else:
             code = f"jnp.broadcast_to({align(value, target)}, {shape_of(target, self.extent)})"
         self.put(f"{place} = {tight(code)}.astype(jnp.{name})" if narrow else f"{place} = {code}", op)

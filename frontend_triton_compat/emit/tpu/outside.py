@@ -47,7 +47,9 @@ class Spec:
         inner: per dimension that the block has, the part of it that is used.
         shape: of the array.
         made: how the array is made of the parameter's: "" for the parameter itself, "column" for a 1-D one as
-            (n, 1), "rows" for rows that are matrices of one row, else an index, perhaps followed by more.
+            (n, 1), "rows" for rows that are matrices of one row, ".reshape(...)", else an index, perhaps followed by
+            more.
+        home: the parameter's own shape, where `made` is a reshape.
     """
 
     ref: str
@@ -57,6 +59,12 @@ class Spec:
     inner: tuple[Part, ...]
     shape: tuple[int, ...]
     made: str = ""
+    home: tuple[int, ...] = ()
+
+    @property
+    def patch(self) -> bool:
+        """Whether a result is a part of the parameter's array, put back into it."""
+        return bool(self.made) and self.made not in ("column", "rows") and not self.home
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -83,7 +91,34 @@ class Spec:
             return f"{new}.reshape{(*self.shape[:-2], self.shape[-1])}"
         if not self.made:
             return new
+        if self.home:
+            return f"{new}.reshape{self.home}"
         return f"{whole}.at{self.made}.set({new})"
+
+
+def apart_from_tiles(spec: Spec, dims: tuple[Var | None, ...]) -> tuple[Spec, tuple[Var | None, ...]]:
+    """One element of a dimension is no block of the last two: a reshape, which costs nothing, moves it out of them."""
+    shape, block, index = list(spec.shape), list(spec.block), list(spec.index)
+    inner, counted = list(spec.inner), list(dims)
+    if None not in block[-2:]:
+        return spec, dims
+    if block[-1] is None:
+        shape, block, index = [*shape, 1, 1], [*block, 1, 1], [*index, 0, 0]
+        inner, counted = [*inner, None, None], [*counted, None, None]
+    elif len(block) > 2 and block[-1] == shape[-1] and shape[-1] % 128 == 0:  # heads side by side
+        shape = [*shape[:-2], shape[-2] * shape[-1]]
+        block, index = [*block[:-2], block[-1]], index[:-1]
+    else:
+        shape.insert(-1, 1)
+        block.insert(-1, 1)
+        index.insert(-1, 0)
+        inner.insert(-1, None)
+        counted.insert(-1, None)
+    made = dataclasses.replace(
+        spec, block=tuple(block), index=tuple(index), inner=tuple(inner), shape=tuple(shape),
+        made=f".reshape{tuple(shape)}", home=spec.home or spec.shape,
+    )  # fmt: skip
+    return made, tuple(counted)
 
 
 def rows_of(view: View, window: Window) -> list[Slice]:

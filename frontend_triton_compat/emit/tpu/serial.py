@@ -181,7 +181,8 @@ class Serial(Facing):
             for i, piece in enumerate(window.slices):
                 behind = len(window.slices) - 1 - i
                 if var in piece.steps and behind < 2:
-                    out.append((piece.steps[var], 128 if behind == 0 else sublanes(access)))
+                    lanes = behind == 0 and not self.by_rows(access)
+                    out.append((piece.steps[var], 128 if lanes else sublanes(access)))
         return out
 
     def _conditions(self, op: Op, turns: Turns, data: Carried, values: Mapping[Value, Expr]) -> list[Form]:
@@ -342,18 +343,23 @@ class Serial(Facing):
             return ":", ":"
         if not isinstance(part, Sweep):
             return ":", f"{part[0]}:{part[1]}"
-        known, moving, base, span = [], [], part.start, part.size
-        for var, step in part.steps:
-            turn = self.turns[var]
-            if turn.known:
+        known: list[tuple[str, int]] = []  # Python numbers, or parts of a group whose start is aligned
+        moving: list[tuple[str, int]] = []
+        base, span = part.start, part.size
+        turned = [(self.turns.get(var), var, step) for var, step in part.steps]
+        still = all(turn is not None and turn.known for turn, _, _ in turned)
+        for turn, var, step in turned:
+            if turn is None:  # a program
+                moving.append((self.counters[var], step))
+            elif turn.known or not turn.aligned:
                 known.append((turn.name, step))
-            elif turn.aligned:
+                if turn.group_name:
+                    moving.append((turn.group_name, step * turn.group))
+                if not still:
+                    span += abs(step) * (turn.group - 1)
+                    base -= max(0, -step) * (turn.group - 1)
+            else:
                 moving.append((turn.number(), step))
-            else:  # a group's start is aligned where a turn's is not
-                moving.append((turn.group_name, step * turn.group))
-                known.append((turn.name, step))
-                span += abs(step) * (turn.group - 1)
-                base -= max(0, -step) * (turn.group - 1)
         if not moving:
             return ":", f"pl.ds({_sum(part.start, known)}, {part.size})"
         start = _sum(base, moving)

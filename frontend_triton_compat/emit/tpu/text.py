@@ -44,7 +44,7 @@ class Text(Loops):
         outputs = [s for p in plan.written for s in self.outputs if s.param == p]
         written = [p for p in plan.written if p in self.scalar_outputs or any(s.param == p for s in outputs)]
         scalars = list(self.scalars)
-        patched = [s.param for s in outputs if s.made and s.made not in ("column", "rows")]
+        patched = [s.param for s in outputs if s.patch]
         arrays = list(dict.fromkeys([*(s.param for s in reads), *patched]))
         refs = [s.ref for s in reads] + [f"{s}_ref" for s in scalars]
         refs += [*self.smem.values(), *(ref for ref, _ in self.hbm.values())]
