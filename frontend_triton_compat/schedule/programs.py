@@ -138,7 +138,10 @@ def merge(plan: Schedule, addresses_only: bool = False) -> None:
         if pair is None and addresses_only:
             addresses = [a.form.substitute(plan.table) for a in plan.demand.accesses.values()]
             whole = (p for p in _candidates(plan, addresses) if p[0].kind == "program" and p[0] not in plan.parts)
-            pair = next((p for p in whole if _mergeable(plan, addresses, *p)), None)
+            # a lane that is looked at without its program, as in `lane < n`, counts a dimension of its own
+            pair = next(
+                (p for p in whole if _mergeable(plan, [*addresses, *(f for f in roots if p[1] in f.vars)], *p)), None
+            )
             apart = True
         if pair is None:
             return

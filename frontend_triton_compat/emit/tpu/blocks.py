@@ -1,30 +1,21 @@
-"""Block sizes on a TPU: how much of every variable one grid step takes.
+"""The grid on a TPU: which variables it counts, in which order, and how much of each one step takes.
 
 Input: a `Schedule`. Output: `Blocks`: per variable its block, the grid's axes in order, and the loop that became the
-last one. Law: a block is a whole dimension or a multiple of the native tile: 8, 16, 32 sublanes for 32, 16, 8 bits and
-128 lanes; 1-D blocks are multiples of 1024. Sizes aim at 2 MiB an operand, where the pipeline's step overhead is hidden
-(measured on the static schedules of v5e, v6e and 7x).
+last one. Law: a variable that is not counted by the grid is there whole, in every step; `sizes.py` chooses the blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frontend_triton_compat.access import Slice
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.refusals import untiled
 from frontend_triton_compat.emit.tpu.gather import picks_rows
+from frontend_triton_compat.emit.tpu.sizes import Sizes, item_bytes
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op, walk
 from frontend_triton_compat.schedule import Fold, Schedule
-
-_TARGET_BYTES = 2 << 20
-_ONE_DIM = 512 * 1024
-#: rows, columns and contracted elements of a 16-bit matmul's block. Static schedules of 4096^3 bf16: v5e 93 % of peak
-#: with 512 x 1024 x 1024, which gives v6e 56 and 7x 72; 2048 x 2048 x 512 gives v6e 83 and 7x 87.
-_MATMUL = {"v6e": (2048, 2048, 512), "7x": (2048, 2048, 512)}
-_MATMUL_ELSEWHERE = (512, 1024, 1024)
 
 
 @dataclass(frozen=True)
@@ -62,30 +53,17 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     contracted = plan.top(fold.loop.var) if fold is not None else None
     stored = _stored_vars(plan)
     has_dot = any(adder.kind == "dot" for f in plan.folds.values() for _, adder in f.sums.values()) or _live_dots(plan)
-    tiles = _matmul_tiles(plan, chip) if has_dot else None
     alone = _alone(plan, stored)
     swept = any(var.serial for window in plan.windows.values() if window for s in window.slices for var in s.steps)
-    sizes: dict[Var, int] = {}
     rows = _along_whole_rows(plan)
-    for var in stored:
-        if var.count is None or (var in rows and var not in alone):
-            continue
-        if var in alone:
-            sizes[var] = 1
-        elif has_dot and swept:
-            sizes[var] = _queries(plan, var)
-        else:
-            sizes[var] = _block(plan, var, stored, tiles)
-    if contracted is not None:
-        n = contracted.count or 1
-        if tiles is not None or _is_lane(plan, contracted):
-            limit = tiles[2] if tiles is not None else 1024
-            sizes[contracted] = n if n <= limit else limit
-        else:  # rows that are summed: many of them, of few programs
-            tile = 8 * max(1, 4 // _itemsize(plan))
-            for var in [v for v in sizes if not _is_lane(plan, v) and _together(plan, v, contracted)]:
-                sizes[var] = min(sizes[var], tile)
-            sizes[contracted] = _block(plan, contracted, [*stored, contracted], None, sizes)
+    given = dict.fromkeys(alone, 1)
+    if has_dot and swept:
+        given |= {v: _queries(plan, v) for v in stored if v.count is not None and v not in given and v not in rows}
+    free = [v for v in stored if v.count is not None and v not in given and v not in rows]
+    if contracted is not None and contracted.count is not None and contracted not in (*free, *given):
+        free.append(contracted)
+    sizing = Sizes(plan, chip, given, free)
+    sizes = given | (sizing.tiles(contracted, _wide(plan)) if has_dot and not swept else sizing.fill())
     parallel = [v for v in stored if v in sizes]
     grid = tuple(v for v in parallel if v is not contracted)
     if contracted is not None and sizes[contracted] < (contracted.count or 1):
@@ -118,7 +96,7 @@ def _steps_by_blocks(plan: Schedule, access: Access, i: int, var: Var) -> bool:
     if i == 0:
         first = view.origin // view.strides[0]
         lo, hi = lo - first, hi - first
-    tile = 1 if behind > 1 else 8 * max(1, 4 // _item(access)) if behind else 128
+    tile = 1 if behind > 1 else 8 * max(1, 4 // item_bytes(access)) if behind else 128
     whole = step % tile == 0 or step == view.shape[i]
     moves = access.op.kind == "load" and any(v.serial for v in piece.steps)  # where a loop begins may be the program's
     return whole and 0 <= lo and (hi < step or moves) and not any(v.kind == "axis" for v in var.parts())
@@ -192,79 +170,6 @@ def _along_whole_rows(plan: Schedule) -> set[Var]:
     return out | {v for w in windows if w is not None and len(w.slices) > 1 for v in w.slices[-1].steps}
 
 
-def _itemsize(plan: Schedule) -> int:
-    return min((_item(a) for a in plan.accesses.values()), default=4)
-
-
-def _matmul_tiles(plan: Schedule, chip: str) -> tuple[int, int, int]:
-    rows, columns, contracted = _MATMUL.get(chip, _MATMUL_ELSEWHERE)
-    wide = max((_item(a) for a in plan.accesses.values() if a.op.kind == "load"), default=2) > 2
-    if wide:  # blocks of fp32 operands take twice the bytes, and full precision costs several passes
-        return min(rows, 512), min(columns, 1024), 512
-    return rows, columns, contracted
-
-
-def _item(access: Access) -> int:
-    return access.op.operands[0].type.element.element_ty.itemsize  # type: ignore[union-attr]
-
-
-def _together(plan: Schedule, first: Var, second: Var) -> bool:
-    """Whether some access moves with both variables."""
-    windows = [w for w in plan.windows.values() if w is not None]
-    return any({first, second} <= {v for piece in w.slices for v in piece.steps} for w in windows)
-
-
-def _block(
-    plan: Schedule,
-    var: Var,
-    stored: list[Var],
-    tiles: tuple[int, int, int] | None,
-    chosen: Mapping[Var, int] | None = None,
-) -> int:
-    """The block of one variable; others count with their blocks as far as these are `chosen`."""
-    n = var.count or 1
-    whole = _along_whole_rows(plan)
-    ranks, lane, row_bytes = [], False, 4
-    for access in plan.accesses.values():
-        window = plan.windows[access.op]
-        if window is None:
-            continue
-        for i, piece in enumerate(window.slices):
-            if var in piece.steps:
-                pieces = window.slices
-                ranks.append(len(pieces))
-                lane = lane or (i == len(pieces) - 1 and len(pieces) > 1)
-                others = 1
-                for other in pieces:
-                    for v in other.steps:
-                        if v is not var and (v not in stored or v in whole):
-                            others *= v.count or 1
-                        elif v is not var:
-                            others *= (chosen or {}).get(v, 1)
-                row_bytes = max(row_bytes, others * _item(access))
-    if max(ranks, default=1) == 1:
-        return n if n <= _ONE_DIM else _ONE_DIM
-    if tiles is not None:
-        limit = tiles[1] if lane else tiles[0]
-        return n if n <= limit else limit
-    partners = [v for v in stored if v is not var and v.kind != "axis" and v not in whole]
-    if lane:
-        return n if n <= 1024 else 1024
-    if partners and any(_is_lane(plan, v) for v in partners):
-        return n if n <= 256 else 256
-    tile = 8 * max(1, 4 // _itemsize(plan))
-    if min(ranks) == 1 and 128 * row_bytes <= 2 * _TARGET_BYTES:  # numbers of rows, one a row, lie in 1-D blocks
-        rows = 128
-        while rows * 2 * row_bytes <= _TARGET_BYTES:
-            rows *= 2
-    else:
-        rows = max(tile, _TARGET_BYTES // row_bytes // tile * tile)
-    return n if n <= rows else rows
-
-
-def _is_lane(plan: Schedule, var: Var) -> bool:
-    for access in plan.accesses.values():
-        window = plan.windows[access.op]
-        if window is not None and len(window.slices) > 1 and var in window.slices[-1].steps:
-            return True
-    return False
+def _wide(plan: Schedule) -> bool:
+    """Whether a product's operands may be fp32."""
+    return max((item_bytes(a) for a in plan.accesses.values() if a.op.kind == "load"), default=2) > 2
