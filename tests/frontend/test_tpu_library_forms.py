@@ -38,6 +38,20 @@ def moments(x, o, n, rows, share, W: tl.constexpr):
 
 
 @triton.jit
+def gains(x, dy, dx, dg, rows, n, W: tl.constexpr):
+    """Programs take every so-manieth row, counted in 64 bits."""
+    first = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, W)
+    total = tl.zeros([W], tl.float32)
+    for row in range(first, rows, tl.num_programs(0)):
+        v = tl.load(x + row * n + col, mask=col < n, other=0.0)
+        g = tl.load(dy + row * n + col, mask=col < n, other=0.0)
+        total += g * v
+        tl.store(dx + row * n + col, g * (1.0 - v * v), mask=col < n)
+    tl.store(dg + first * n + col, total, mask=col < n)
+
+
+@triton.jit
 def exponentials(x, sums, extremes, rows, n, W: tl.constexpr):
     """What a row that is not there would add is no zero."""
     pid = tl.program_id(0)
@@ -64,6 +78,33 @@ def product(x, y, o, n, M: tl.constexpr, K: tl.constexpr):
     tl.store(o + i[:, None] * M + i[None, :], acc)
 
 
+@triton.jit
+def classes(x, y, loss, stride, n, skipped, B: tl.constexpr):
+    """Cross entropy with its gradient in place of the logits; one element is corrected behind the loop."""
+    row = tl.program_id(0).to(tl.int64)
+    label = tl.load(y + row)
+    x += row * stride
+    if label == skipped:
+        for i in range(0, n, B):
+            col = i + tl.arange(0, B)
+            tl.store(x + col, 0.0, mask=col < n)
+        return
+    here = tl.load(x + label).to(tl.float32)
+    m, d = -float("inf"), 0.0
+    for i in range(0, n, B):
+        col = i + tl.arange(0, B)
+        v = tl.load(x + col, mask=col < n, other=-float("inf")).to(tl.float32)
+        top = tl.maximum(m, tl.max(v))
+        d = d * tl.exp(m - top) + tl.sum(tl.exp(v - top))
+        m = top
+    for i in range(0, n, B):
+        col = i + tl.arange(0, B)
+        v = tl.load(x + col, mask=col < n, other=-float("inf")).to(tl.float32)
+        tl.store(x + col, tl.exp(v - m) / d, mask=col < n)
+    tl.store(x + label, tl.exp(here - m) / d - 1.0)
+    tl.store(loss + row, m + tl.log(d) - here)
+
+
 def turned(q, cos, sin, shared):
     c, s = (t.repeat(q.shape[0] if shared else 1, 1).reshape(q.shape[0], q.shape[1], 1, -1) for t in (cos, sin))
     half = q.shape[-1] // 2
@@ -81,7 +122,7 @@ def test_angles_of_a_position(shared):
     turn[(batch * length,)].verify(*args, D=width, H=4, target="tpu:v5e", reference={"q": want})
 
 
-@pytest.mark.parametrize("programs", [1])
+@pytest.mark.parametrize("programs", [1, 4])
 def test_numbers_side_by_side(programs):
     rows, n = 13, 77
     x, share = torch.randn(rows, n), -(-rows // programs)
@@ -90,6 +131,14 @@ def test_numbers_side_by_side(programs):
     moments[(programs,)].verify(
         x, torch.empty(programs, 3), n, rows, share, W=128, target="tpu:v5e", reference={"o": want}, atol=1e-5
     )
+
+
+def test_rows_counted_in_64_bits():
+    rows, n, programs = 13, 77, 4
+    x, dy = torch.randn(rows, n), torch.randn(rows, n)
+    sums = torch.stack([(x * dy)[p::programs].sum(0) for p in range(programs)])
+    args = (x, dy, torch.empty(rows, n), torch.empty(programs, n), rows, n)
+    gains[(programs,)].verify(*args, W=128, target="tpu:v5e", reference={"dx": dy * (1 - x * x), "dg": sums}, atol=1e-5)
 
 
 @pytest.mark.parametrize("programs,rows,dtype", [(1, 9001, torch.float32), (13, 700, torch.bfloat16)])
@@ -108,18 +157,36 @@ def test_products_over_lanes_that_fill_no_block():
     product[(1,)].verify(*args, M=32, K=64, target="tpu:v5e", reference={"o": x.exp() @ (y + 1)}, rtol=1e-4)
 
 
+@pytest.mark.parametrize("rows,n,block,dtype", [(13, 301, 512, torch.float32), (37, 301, 128, torch.bfloat16)])
+def test_one_element_of_a_row_is_stored(rows, n, block, dtype):
+    logits, labels = torch.randn(rows, n).to(dtype), torch.randint(0, n, (rows,))
+    labels[3] = -100
+    exact = logits.double().requires_grad_()
+    losses = torch.nn.functional.cross_entropy(exact, labels, ignore_index=-100, reduction="none")
+    losses.sum().backward()
+    close = {"rtol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-2, "atol": 1e-2}
+    args = (logits, labels.int(), torch.zeros(rows), n, n, -100)
+    want = {"x": exact.grad.to(dtype), "loss": losses.detach().float()}
+    classes[(rows,)].verify(*args, B=block, target="tpu:v5e", reference=want, **close)
+
+
 @pytest.mark.tpu_offline
 @pytest.mark.parametrize(
     "kernel,args,meta,grid",
     [
         (turn, [(4, 64, 8, 128), (64, 128), (64, 128), 1024, 64, 1, 8], {"D": 128, "H": 8}, (256,)),
         (exponentials, [(13, 700, 130), (13, 130), (13,), 700, 130], {"W": 256}, (13,)),
+        (classes, [(64, 3200), (64,), (64,), 3200, 3200, -100], {"B": 4096}, (64,)),
         (moments, [(13, 77), (1, 3), 77, 13, 13], {"W": 128}, (1,)),
+        (moments, [(13, 77), (4, 3), 77, 13, 4], {"W": 128}, (4,)),
+        (gains, [(13, 77), (13, 77), (13, 77), (4, 77), 13, 77], {"W": 128}, (4,)),
     ],
-    ids=["turn", "exponentials", "moments"],
+    ids=["turn", "exponentials", "classes", "moments-1", "moments", "gains"],
 )
 def test_the_compiler_takes_it(kernel, args, meta, grid):
     pytest.importorskip("libtpu")
     tensors = [torch.empty(a, device="meta") if isinstance(a, tuple) else a for a in args]
+    if kernel is classes:
+        tensors[1] = tensors[1].to(torch.int32)
     verdict = kernel[grid].check(*tensors, target="tpu:v5e", **meta)
     assert verdict.verdict == "ok", str(verdict)

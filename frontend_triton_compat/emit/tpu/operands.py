@@ -16,7 +16,7 @@ from bridge.diagnostics import error
 from frontend_triton_compat.access import Slice
 from frontend_triton_compat.affine import int_range
 from frontend_triton_compat.demand import Access, Conjunct
-from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight
+from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tight, union
 from frontend_triton_compat.emit.refusals import store_conflict, untiled
 from frontend_triton_compat.emit.tpu import gather, picked
 from frontend_triton_compat.emit.tpu.blocks import Blocks
@@ -379,6 +379,11 @@ class Operands(TileForms):
         name, held = element.numpy_name, "int32" if small(element) else element.numpy_name
         place = f"{out.ref}{self.part(spec)}"
         mask = None if mask is None or mask.code == "True" else mask
+        one = op in self.plan.picked
+        if one:  # one element of a row
+            hit = picked.hits(self, target, *self.plan.picked[op])  # type: ignore[arg-type]
+            dims = union([hit, mask]) if mask is not None else hit.dims
+            mask = Expr(f"{tight(align(hit, dims))} & {tight(align(mask, dims))}", dims) if mask is not None else hit
         extra = [v for v in {*value.vars, *(mask.vars if mask else ())} if v not in target]
         if extra:
             raise store_conflict(
@@ -387,7 +392,7 @@ class Operands(TileForms):
                 f"let one of them store, `if tl.program_id(0) == 0:`, or give {access.param!r} a row for each of them",
             )
         if mask is not None or any(c.loop is not None for c in access.mask):
-            self.chances.setdefault(out.ref, []).append((spec.inner, self._chance(access)))
+            self.chances.setdefault(out.ref, []).append((spec.inner, None if one else self._chance(access)))
         if mask is not None:
             value = self.masked(mask, value, self._taken(place, target, element), held)
         elif not any(c.loop is not None for c in access.mask):

@@ -1,17 +1,18 @@
-"""One element of a row that is in VMEM anyway, picked by a run-time number: the logit of a label.
+"""One element of a row that is in VMEM anyway, picked by a run-time number: the logit of a label, or its gradient.
 
-Input: a load without a window whose address is a block's plus a run-time number along the last dimension. Output: the
-window of the whole row, and what is picked of it. Law: the number counts elements of the row; one that lies outside the
-row picks nothing, which reads as 0 and touches no foreign memory.
+Input: a load or store without a window whose address is a block's plus a run-time number along the last dimension.
+Output: the window of the whole row, and what is picked of it. Law: the number counts elements of the row; one that lies
+outside the row picks nothing, which reads as 0, stores nothing and touches no foreign memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from frontend_triton_compat.access import Slice, Window, choose_strides, divide, make_view
 from frontend_triton_compat.demand import Access
-from frontend_triton_compat.emit.expr import Expr, align, union
+from frontend_triton_compat.emit.expr import Expr, align, tight, union
 from frontend_triton_compat.emit.tpu.gather import picks_rows
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def rows_instead(plan: Schedule) -> dict[Op, tuple[Var, Form]]:
-    """Give loads of one element the window of its row; what is picked: the row's variable and the number's form."""
+    """Give accesses of one element the window of its row; what is picked: the row's variable and the number's form."""
     out: dict[Op, tuple[Var, Form]] = {}
     by_param: dict[str, list[Access]] = {}
     for access in plan.accesses.values():
         by_param.setdefault(access.param, []).append(access)
     for param, accesses in by_param.items():
-        if any(a.op.kind == "load" and a.form.opaques and not picks_rows(plan, a) for a in accesses):
+        if any(a.form.opaques and not picks_rows(plan, a) for a in accesses):
             out |= _rows_of(plan, param, accesses)
     return out
 
@@ -53,7 +54,7 @@ def _rows_of(plan: Schedule, param: str, accesses: list[Access]) -> dict[Op, tup
             steps = {step for piece in outer for step in piece.steps.values()}
             rows = any(access.form.coefficient(o) % strides[-2] == 0 for o in access.form.opaques)
             lanes = any(v.kind == "axis" for v in access.form.vars)
-            if access.op.kind != "load" or rows or lanes or last.steps or steps - {1}:
+            if access.op.kind == "atomic" or rows or lanes or last.steps or steps - {1}:
                 return {}
             lane = Var("axis", strides[-2], plan.affine.fresh("picked"))
             window = Window((*outer, Slice(0, {lane: 1})))
@@ -68,13 +69,19 @@ def _rows_of(plan: Schedule, param: str, accesses: list[Access]) -> dict[Op, tup
 def element(emitter: Facing, access: Access, row: Expr, lane: Var, number: Form) -> Expr:
     """The picked element of every row."""
     at = row.dims.index(lane)
-    index = emitter.form(number)
-    with emitter.beside(row.dims):
-        counter = emitter.form(Form(0, {lane: 1}))
-    dims = union([row, index])
-    hit = f"{align(counter, dims)} == {align(index, dims)}"
-    kept = Expr(f"jnp.where({hit}, {align(row, dims)}, 0)", dims)
+    hit = hits(emitter, row.dims, lane, number)
+    dims = union([row, hit])
+    kept = Expr(f"jnp.where({align(hit, dims)}, {align(row, dims)}, 0)", dims)
     element_type = access.op.result.type.element
     code = emitter.reduction("sum", kept, at, element_type, access.op)
     left = tuple(None if d is lane else d for d in dims)
     return emitter.assign(access.op.result.name or "picked", Expr(code, left), access.op)
+
+
+def hits(emitter: Facing, row: Sequence[Var | None], lane: Var, number: Form) -> Expr:
+    """Where the picked element of every row is."""
+    index = emitter.form(number)
+    with emitter.beside(row):
+        counter = emitter.form(Form(0, {lane: 1}))
+    dims = union([Expr("", tuple(row)), index])
+    return Expr(f"{tight(align(counter, dims))} == {tight(align(index, dims))}", dims)
