@@ -17,7 +17,7 @@ from frontend_triton_compat.language.table import Row
 from frontend_triton_compat.schedule import Schedule
 
 
-def untiled(plan: Schedule, access: Access) -> Diagnostic:
+def untiled(plan: Schedule, access: Access, place: str = "a TPU") -> Diagnostic:
     """The diagnostic for an access that no block covers: it names the term of the address that breaks it."""
     param = access.param
     loaded = next((o for o in plan.form(access.form).opaques if not o.fn), None)
@@ -27,7 +27,7 @@ def untiled(plan: Schedule, access: Access) -> Diagnostic:
         "access-not-tiled",
         f"the {access.op.kind} on {param!r} does not address a block",
         where=access.op.where,
-        why=f"a TPU copies blocks of an array to its cores: a start plus a step along each dimension. In the offsets "
+        why=f"{place} copies blocks of an array to its cores: a start plus a step along each dimension. In the offsets "
         f"into {param!r}, {_broken_term(plan, access)} is no such step",
         do=f"address {param!r} as base + row * stride + arange, one program or loop variable a dimension",
     )

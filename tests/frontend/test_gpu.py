@@ -71,6 +71,57 @@ def upper_half(x, n, BLOCK: tl.constexpr):
     tl.store(x + i, -tl.load(x + i))
 
 
+@triton.jit
+def matmul(a, b, c, M, N, K, am, ak, bk, bn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):
+    pid = tl.program_id(0)
+    tiles_n = tl.cdiv(N, BN)
+    band = GROUP * tiles_n
+    first = pid // band * GROUP
+    height = min(tl.cdiv(M, BM) - first, GROUP)
+    tm = first + (pid % band) % height
+    tn = (pid % band) // height
+    rm = (tm * BM + tl.arange(0, BM)) % M
+    rn = (tn * BN + tl.arange(0, BN)) % N
+    rk = tl.arange(0, BK)
+    pa = a + rm[:, None] * am + rk[None, :] * ak
+    pb = b + rk[:, None] * bk + rn[None, :] * bn
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        ta = tl.load(pa, mask=rk[None, :] < K - k * BK, other=0.0)
+        tb = tl.load(pb, mask=rk[:, None] < K - k * BK, other=0.0)
+        acc = tl.dot(ta, tb, acc)
+        pa += BK * ak
+        pb += BK * bk
+    om = tm * BM + tl.arange(0, BM)
+    on = tn * BN + tl.arange(0, BN)
+    tl.store(c + om[:, None] * N + on[None, :], tl.maximum(acc, 0.0), mask=(om[:, None] < M) & (on[None, :] < N))
+
+
+@triton.jit
+def attention(q, k, v, o, stride, seq, scale, BQ: tl.constexpr, BK: tl.constexpr, D: tl.constexpr):
+    base = tl.program_id(1).to(tl.int64) * stride
+    rq = tl.program_id(0) * BQ + tl.arange(0, BQ)
+    rd = tl.arange(0, D)
+    tq = tl.load(q + base + rq[:, None] * D + rd[None, :], mask=rq[:, None] < seq, other=0.0)
+    m = tl.full([BQ], float("-inf"), dtype=tl.float32)
+    l = tl.zeros([BQ], dtype=tl.float32)
+    acc = tl.zeros([BQ, D], dtype=tl.float32)
+    for start in range(0, tl.minimum((tl.program_id(0) + 1) * BQ, seq), BK):
+        rk = start + tl.arange(0, BK)
+        tk = tl.load(k + base + rk[:, None] * D + rd[None, :], mask=rk[:, None] < seq, other=0.0)
+        s = tl.dot(tq, tl.trans(tk)) * scale
+        s = tl.where((rq[:, None] >= rk[None, :]) & (rk[None, :] < seq), s, float("-inf"))
+        new = tl.maximum(m, tl.max(s, 1))
+        p = tl.exp2(s - new[:, None])
+        fix = tl.exp2(m - new)
+        l = l * fix + tl.sum(p, 1)
+        tv = tl.load(v + base + rk[:, None] * D + rd[None, :], mask=rk[:, None] < seq, other=0.0)
+        acc = acc * fix[:, None] + tl.dot(p.to(tv.dtype), tv)
+        m = new
+    out = (acc / l[:, None]).to(o.dtype.element_ty)
+    tl.store(o + base + rq[:, None] * D + rd[None, :], out, mask=rq[:, None] < seq)
+
+
 def f32(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
@@ -123,6 +174,60 @@ def test_extremes_and_their_index():
     x[4, :] = -float("inf")
     out = torch.empty(6), torch.empty(6, dtype=torch.int32), torch.empty(6)
     extremes[(6,)].verify(x, *out, 100, BLOCK=128, target="gpu:sm90a")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "column_major"),
+    [
+        ((70, 45, 51), torch.float16, True),
+        ((130, 70, 150), torch.bfloat16, False),  # a pipeline of three steps, a tile and a bit of rows
+        ((70, 64, 150), torch.float32, True),
+    ],
+)
+def test_matmul(shape, dtype, column_major):
+    m, n, k = shape
+    a, b = f32(m, k).to(dtype), f32(n, k).to(dtype).t()
+    b = b if column_major else b.contiguous()
+    grid = (triton.cdiv(m, 32) * triton.cdiv(n, 32),)
+    matmul[grid].verify(
+        *(a, b, torch.empty(m, n), m, n, k, *a.stride(), *b.stride()),
+        **{"BM": 32, "BN": 32, "BK": 16, "GROUP": 2},
+        target="gpu:sm90a",
+        reference=lambda a, b: {"c": torch.relu(a.float() @ b.float())},
+        **{"rtol": 1e-4, "atol": 1e-4},
+    )
+
+
+@pytest.mark.parametrize(("seq", "dtype"), [(75, torch.float32), (128, torch.bfloat16)])
+def test_causal_attention(seq, dtype):
+    q, k, v = (f32(1, 2, seq, 32 + i)[..., :32].contiguous().to(dtype) for i in range(3))
+    close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
+    right = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=True)
+    attention[(triton.cdiv(seq, 32), 2)].verify(
+        *(q, k, v, torch.empty_like(q), q.stride(1), seq, 1.44269504 / 32**0.5),
+        **{"BQ": 32, "BK": 16, "D": 32},
+        target="gpu:sm90a",
+        reference={"o": right.to(dtype)},
+        **close,
+    )
+
+
+@compiled
+@pytest.mark.parametrize(("target", "unit"), [("gpu:sm90a", "HGMMA"), ("gpu:sm100a", "UTCMMA")])
+def test_matrix_units(target, unit):
+    a, c = pc.spec((4096, 4096), torch.bfloat16), pc.spec((4096, 4096), torch.float32)
+    sizes = {"BM": 128, "BN": 128, "BK": 64, "GROUP": 8}
+    verdict = matmul.check(a, a, c, *(4096,) * 4, 1, 4096, 1, grid=(1024,), target=target, **sizes)
+    assert verdict.verdict == "ok", verdict.message
+    assert verdict.static["spills"] == 0
+    assert "plgpu.emit_pipeline" in verdict.source
+    t = pc.spec((1, 8, 4096, 128), torch.bfloat16)
+    sizes = {"BQ": 64, "BK": 64, "D": 128}
+    attended = attention.check(t, t, t, t, 4096 * 128, 4096, 0.1, grid=(64, 8), target=target, **sizes)
+    assert attended.verdict == "ok", attended.message
+    if gpu_tools.find().disassembler:
+        assert verdict.static["instructions"][unit] >= 4
+        assert attended.static["instructions"][unit] >= 8
 
 
 SPEC = {

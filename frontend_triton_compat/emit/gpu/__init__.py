@@ -11,7 +11,7 @@ from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.emit.expr import broadcasting
 from frontend_triton_compat.emit.gpu.dims import Dimensions
 from frontend_triton_compat.emit.gpu.share import share
-from frontend_triton_compat.emit.gpu.text import Text
+from frontend_triton_compat.emit.gpu.text import Lean, Text
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.emit.refusals import atomic_refused, order_refused
 from frontend_triton_compat.ir import Op
@@ -55,7 +55,7 @@ def emit(plan: Schedule, chip: str) -> Module:
     if plan.ordered:
         raise order_refused(plan, "gpu")
     for view in plan.views.values():
-        if view.pad != (0, 0) or view.widened:
+        if view.pad != (0, 0):
             access = next(a for a in plan.accesses.values() if a.param == view.memory.param)
             raise error(
                 "access-not-tiled",
@@ -64,10 +64,16 @@ def emit(plan: Schedule, chip: str) -> Module:
                 why="tiles are windows of the array; these offsets go beyond its memory, behind a mask",
                 do="pass the tensor with its storage whole, or mask with offsets < size along each dimension",
             )
-    found = share(plan)
-    dimensions = Dimensions(found)
-    token = broadcasting.set(dimensions)
-    try:
-        return GpuEmitter(plan, found, dimensions, CHIPS[chip]).module()
-    finally:
-        broadcasting.reset(token)
+    found = share(plan, CHIPS[chip])
+    for lean in (False, True):
+        dimensions = Dimensions(found, 128 if found.dots and CHIPS[chip].matmul != "wgmma" else 64)
+        token = broadcasting.set(dimensions)
+        try:
+            emitter = GpuEmitter(plan, found, dimensions, CHIPS[chip])
+            emitter.lean = lean
+            return emitter.module()
+        except Lean:
+            continue
+        finally:
+            broadcasting.reset(token)
+    raise error("internal-error", "a kernel that fits no memory was not refused")

@@ -21,8 +21,9 @@ _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 class Dimensions:
     """See the module; the `Broadcasting` of GPU emitters."""
 
-    def __init__(self, share: Share):
+    def __init__(self, share: Share, layout_rows: int):
         self.share = share
+        self.layout_rows = layout_rows  # rows of the matrix unit's layout
         self.counters: list[Var] = []
         self.tiles: set[str] = set()  # names that are bound to tiles
 
@@ -42,7 +43,8 @@ class Dimensions:
         if self.share.rows or not dims:
             return ""
         if len(dims) > 1:
-            return "LAYOUT"
+            rows = self.share.sizes[dims[0]]  # type: ignore[index]
+            return "LAYOUT" if rows % self.layout_rows == 0 else "plgpu.Layout.WGMMA"
         return f"LAYOUT.reduce({0 if self.is_column(dims[0]) else 1})"
 
     def is_column(self, var: Var | None) -> bool:

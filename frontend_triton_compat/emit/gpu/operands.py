@@ -7,15 +7,16 @@ are started together when the block starts. An array's rows are multiples of 16 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from bridge.diagnostics import error
 from frontend_triton_compat.access import Slice
-from frontend_triton_compat.demand import Access
+from frontend_triton_compat.demand import Access, Conjunct
 from frontend_triton_compat.emit.expr import Expr
 from frontend_triton_compat.emit.gpu.dims import Dimensions
+from frontend_triton_compat.emit.gpu.memory import Array, Memory, Tile
 from frontend_triton_compat.emit.gpu.share import Share, kept_dims
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import untiled
@@ -23,57 +24,6 @@ from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
 from pallas_core.targets.mosaic_gpu import GpuChip
-
-
-@dataclass
-class Array:
-    """An argument as the kernel gets it.
-
-    Attributes:
-        name: in the kernel and in the entry.
-        param: the parameter it comes from.
-        cut: per dimension of the argument, the part that is taken: (start, stop), None for all, a number for one place.
-        shape: its shape, after the cut.
-        padded: the shape that the kernel needs on every machine.
-        whole: the shape that the interpreter needs, which copies no part of a tile.
-    """
-
-    name: str
-    param: str
-    cut: tuple[tuple[int, int] | int | None, ...]
-    shape: tuple[int, ...]
-    padded: tuple[int, ...]
-    whole: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Tile:
-    """What an access touches.
-
-    Attributes:
-        array: the array it is a part of.
-        index: per dimension of the array, its index as source.
-        dims: the tile variables that have a dimension there, in the array's order.
-    """
-
-    array: Array
-    index: tuple[str, ...]
-    dims: tuple[Var, ...]
-
-
-@dataclass
-class Memory:
-    """Shared memory and barriers of a block.
-
-    Attributes:
-        buffers: name -> (shape, dtype name).
-        barriers: name -> arrivals.
-        others: further scratch, name -> its declaration.
-    """
-
-    buffers: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
-    barriers: dict[str, int] = field(default_factory=dict)
-    others: dict[str, str] = field(default_factory=dict)
 
 
 class Operands(Emitter):
@@ -85,13 +35,14 @@ class Operands(Emitter):
     def __init__(self, plan: Schedule, share: Share, dimensions: Dimensions, chip: GpuChip):
         super().__init__(plan)
         self.share, self.dimensions, self.chip = share, dimensions, chip
+        self.lean = False  # whether results go straight to global memory, for want of shared memory
         self.memory = Memory()
         self.inputs: list[Array] = []
         self.outputs: dict[str, Array] = {}
         self.scalars: dict[str, None] = {}
         self.head: list[str] = []  # copies that start with the block
         self.stored: dict[str, list[tuple[tuple[int, int], ...] | None]] = {}
-        self.names |= {"plgpu", "LAYOUT"}
+        self.names |= {"plgpu", "LAYOUT", "loaded", "index", "acc", "k", "k1", "interpret", "results"}
         self.grid = {v: self.fresh(v.name) for v in share.grid}
         self.starts: dict[Var, str] = {}
 
@@ -107,10 +58,11 @@ class Operands(Emitter):
         """What an access touches, in an array of `arrays` or a new one of the inputs."""
         view, window = self.plan.views[access.param], self.plan.windows[access.op]
         if window is None:
-            raise untiled(self.plan, access)
+            raise untiled(self.plan, access, "a GPU")
         itemsize = self.element(access.param).itemsize
         index: list[str] = []
         dims: list[Var] = []
+        boxes: list[int] = []
         cut: list[tuple[int, int] | int | None] = []
         shape, padded, whole = [], [], []
         kept = kept_dims(self.plan, access) if arrays is None else len(view.shape)
@@ -127,6 +79,8 @@ class Operands(Emitter):
                 if last <= size:  # what lies behind it must not be seen: it is cut off, zeros come in its place
                     taken, size = (0, last), last
             n = self.share.sizes[var] if var is not None else 1
+            if var is not None and len(piece.steps) > 1 and var not in self.grid and n > (var.count or 1):
+                n = var.count or 1  # what follows belongs to the next program or turn
             need = max(size, reach + n)
             if i == kept - 1 and i:
                 unit = max(1, 16 // itemsize)
@@ -142,8 +96,9 @@ class Operands(Emitter):
             index.append(text if var is None else f"pl.ds({text}, {n})")
             if var is not None:
                 dims.append(var)
+                boxes.append(n)
         parts = (tuple(cut), tuple(shape), tuple(padded), tuple(whole))
-        return Tile(self._array(access.param, parts, arrays), tuple(index), tuple(dims))
+        return Tile(self._array(access.param, parts, arrays), tuple(index), tuple(dims), tuple(boxes))
 
     def _start(self, access: Access, piece: Slice) -> tuple[str, Var | None, int, bool]:
         """Where a dimension's part starts, its tile variable, the largest start, and whether the start is a number."""
@@ -158,16 +113,19 @@ class Operands(Emitter):
                 fixed = False
             elif var in self.share.sizes and step == 1 and tile is None:
                 tile = var
-                if var in self.grid:
+                if var in self.starts:
+                    terms.append(self.starts[var])
+                    reach += -(-(var.count or 1) // self.share.sizes[var] - 1) * self.share.sizes[var]
+                elif var in self.grid:
                     terms.append(f"{self.grid[var]} * {self.share.sizes[var]}")
                     reach += (self.share.steps(var) - 1) * self.share.sizes[var]
                     fixed = False
             else:
-                raise untiled(self.plan, access)
+                raise untiled(self.plan, access, "a GPU")
         for opaque, step in piece.opaques.items():
             found = self.value(opaque.value)
             if found.dims:
-                raise untiled(self.plan, access)
+                raise untiled(self.plan, access, "a GPU")
             terms.append(found.operand if step == 1 else f"{found.operand} * {step}")
             fixed = False
         if piece.start or not terms:
@@ -201,6 +159,16 @@ class Operands(Emitter):
         return access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
 
     # -- reading
+
+    def load(self, op: Op) -> None:
+        """A load, less the conditions that its copy takes care of."""
+        self.plan.accesses[op] = self.edge_free(self.plan.accesses[op])
+        super().load(op)
+
+    def store(self, op: Op) -> None:
+        """A store, less the conditions that its copy takes care of."""
+        self.plan.accesses[op] = self.edge_free(self.plan.accesses[op])
+        super().store(op)
 
     def arg_(self, op: Op) -> Expr:
         """A float argument: an array of one element in global memory."""
@@ -291,8 +259,10 @@ class Operands(Emitter):
         """The lines of a copy, one a box of at most 256 elements a dimension, and the number of copies."""
         sizes = self.memory.buffers[buffer][0]
         gmem, smem, loops, count = list(tile.index), [":"] * len(sizes), [], 1
-        for at, n in enumerate(sizes):
+        for at, n in enumerate(tile.boxes):
             if n <= self.chip.tma_dim:
+                if n < sizes[at]:
+                    smem[at] = f"pl.ds(0, {n})"
                 continue
             box = math.gcd(n, self.chip.tma_dim)
             k = "k" if not loops else f"k{len(loops)}"
@@ -327,15 +297,19 @@ class Operands(Emitter):
             value = self.masked(mask, value, self.assign("old", old, op), name)
         if not tile.dims:
             if value.dims:
-                raise untiled(self.plan, access)
+                raise untiled(self.plan, access, "a GPU")
             self.put(f"{tile.array.name}_ref[{', '.join(tile.index)}] = {self.typed(value, name)}", op)
             return
         extra = [d for d in value.vars if d not in tile.dims]
         if extra:
-            raise untiled(self.plan, access)
+            raise untiled(self.plan, access, "a GPU")
         self._check_adjacent(access, tile)
-        buffer = self.buffer(f"{access.param}_smem", tile.dims, name)
         code = self.spread(value, order, name)
+        whole = tile.boxes == tuple(self.share.sizes[d] for d in tile.dims)
+        if self.lean and whole and order == tile.dims:
+            self.put(f"{tile.array.name}_ref[{', '.join(tile.index)}] = {code}", op)
+            return
+        buffer = self.buffer(f"{access.param}_smem", tile.dims, name)
         if order != tile.dims:
             self.put_turned(buffer, code)
         else:
@@ -387,6 +361,26 @@ class Operands(Emitter):
             reach = step * (var.count - 1) + reach
         return reach
 
-    def same(self, form: Form, other: Form) -> bool:
-        """Whether two forms are one."""
-        return (form - other).is_const and (form - other).const == 0
+    def clipped(self, access: Access, condition: Conjunct) -> bool:
+        """Whether a condition is the edge of the array: a copy reads zeros past it and writes nothing there."""
+        if condition.form is None:
+            return False
+        op = access.op
+        if op.kind == "load" and op["has_other"]:
+            other = self.value(op.operands[-1])
+            if other.literal is None or other.literal != 0:
+                return False
+        view, window = self.plan.views[access.param], self.plan.windows[access.op]
+        for i, (piece, size) in enumerate(zip(window.slices if window is not None else (), view.shape)):
+            start = view.origin // view.strides[0] if i == 0 else 0
+            gap = condition.form - (piece.form() - Form(size + start))
+            if gap.is_const and gap.const == 0:
+                return True
+        return False
+
+    def edge_free(self, access: Access) -> Access:
+        """An access without the conditions that copies take care of."""
+        window = self.plan.windows[access.op]
+        if window is None or not any(v in self.share.sizes for piece in window.slices for v in piece.steps):
+            return access
+        return dataclasses.replace(access, mask=[c for c in access.mask if not self.clipped(access, c)])

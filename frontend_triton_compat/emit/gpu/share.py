@@ -15,7 +15,7 @@ from frontend_triton_compat.demand import Access
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op, walk
 from frontend_triton_compat.schedule import Schedule
-from pallas_core.targets.mosaic_gpu import WARPGROUP
+from pallas_core.targets.mosaic_gpu import WARPGROUP, GpuChip
 
 #: Elements of a row that a block takes where the row need not stay together.
 ROW = 2048
@@ -35,6 +35,8 @@ class Share:
         order: the tile variables, in the order that dimensions of tiles have.
         rows: whether tiles have one dimension.
         dots: the contractions.
+        pipes: variables that a pipeline of copies runs over, a tile of them a step.
+        piped: the loads of those pipelines.
     """
 
     sizes: dict[Var, int]
@@ -42,6 +44,8 @@ class Share:
     order: tuple[Var, ...]
     rows: bool
     dots: tuple[Op, ...]
+    pipes: tuple[Var, ...] = ()
+    piped: frozenset[Op] = frozenset()
 
     def steps(self, var: Var) -> int:
         """Number of blocks along a variable of the grid."""
@@ -53,11 +57,11 @@ class Share:
         return var not in self.sizes
 
 
-def share(plan: Schedule) -> Share:
+def share(plan: Schedule, chip: GpuChip) -> Share:
     """Choose what a block takes.
 
     Raises:
-        Diagnostic: tiles of more than two dimensions.
+        Diagnostic: a row that no warpgroup holds.
     """
     dots = tuple(o for o in walk(plan.kernel.body) if o.kind == "dot" and o.result in plan.demand.live)
     met = _met(plan)
@@ -68,13 +72,17 @@ def share(plan: Schedule) -> Share:
     rows = not dots and _one_each(plan, set(wanted))
     if not rows:
         wanted |= dict.fromkeys(v for v in _variables(plan) if v.kind != "program" and _is_axis(plan, v))
+    pipes = _pipes(plan, dots)
     sizes: dict[Var, int] = {}
     for var in wanted:
-        count = var.count or 1
-        whole = var in met or var not in everywhere
-        unit = WARPGROUP if rows else TILE
+        count, unit, most = var.count or 1, WARPGROUP if rows else TILE, ROW if rows else TILE
+        if dots and any(var in plan.axes(o.result) for o in dots):
+            most = TILE if any(_wide(o) for o in dots) else 2 * TILE
+            if any(var is plan.axes(o.result)[-2] for o in dots) and chip.matmul != "wgmma":
+                unit = most = 2 * TILE  # tensor memory has 128 rows
         padded = -(-count // unit) * unit
-        sizes[var] = padded if whole else min(padded, ROW if rows else TILE)
+        whole = (var in met or var not in everywhere) and var not in pipes
+        sizes[var] = padded if whole else min(padded, TILE if var in pipes else most)
         if sizes[var] > MOST:
             raise error(
                 "gpu-not-translated",
@@ -83,9 +91,27 @@ def share(plan: Schedule) -> Share:
                 why=f"it is held in the registers of one warpgroup, which take {MOST} elements at most",
                 do="walk the row in a loop of smaller tiles, and carry what the reduction needs",
             )
-    grid = tuple(v for v in (*plan.batch, *everywhere) if v not in sizes or sizes[v] < (v.count or 1))
-    grid = tuple(dict.fromkeys(v for v in grid if v not in met or v not in sizes))
-    return Share(sizes, grid, _ordered(plan, sizes, dots), rows, dots)
+    used = {v for a in plan.accesses.values() for v in a.form.vars}
+    grid = [v for v in (*plan.batch, *everywhere) if v in used and (v not in sizes or sizes[v] < (v.count or 1))]
+    grid = list(dict.fromkeys(v for v in grid if v not in pipes and (v not in met or v not in sizes)))
+    piped = frozenset(a.op for a in plan.accesses.values() if any(v in pipes for v in _steps(plan, a)))
+    return Share(sizes, tuple(grid), _ordered(plan, sizes, dots), rows, dots, pipes, piped)
+
+
+def _wide(dot: Op) -> bool:
+    """Whether a contraction's operands are taken apart, which takes more shared memory."""
+    return dot.operands[0].type.element.primitive_bitwidth > 16
+
+
+def _pipes(plan: Schedule, dots: tuple[Op, ...]) -> tuple[Var, ...]:
+    """Variables that an accumulating loop contracts over, where they are more than one tile."""
+    found = []
+    for fold in plan.folds.values():
+        top = plan.top(fold.loop.var)
+        added = any(adder in dots for _, adder in fold.sums.values())
+        if added and top is not fold.loop.var and (top.count or 1) > TILE:
+            found.append(top)
+    return tuple(found)
 
 
 def _variables(plan: Schedule) -> list[Var]:

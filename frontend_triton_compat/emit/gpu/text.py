@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 
 from bridge.diagnostics import error
-from frontend_triton_compat.emit.gpu.operands import Array
-from frontend_triton_compat.emit.gpu.tiles import GpuTiles
+from frontend_triton_compat.emit.gpu.loops import Loops
+from frontend_triton_compat.emit.gpu.memory import Array, itemsize
 from frontend_triton_compat.emit.module import Module, Operand, Result
 from frontend_triton_compat.ir import Op
 
-_SIZES = {"bfloat16": 2, "bool_": 1}
+
+class Lean(Exception):
+    """The tiles do not fit: write the kernel again, with results that go straight to global memory."""
 
 
-class Text(GpuTiles):
+class Text(Loops):
     """The text around the statements."""
 
     def check_types(self, op: Op) -> None:
@@ -173,8 +175,10 @@ class Text(GpuTiles):
 
     def check_memory(self) -> None:
         """Refuse a kernel whose tiles do not fit shared memory."""
-        used = {b: math.prod(shape) * _itemsize(dt) for b, (shape, dt) in self.memory.buffers.items()}
-        if sum(used.values()) > self.chip.smem_bytes:
+        used = {b: math.prod(shape) * itemsize(dt) for b, (shape, dt) in self.memory.buffers.items()}
+        if self.memory.bytes() > self.chip.smem_bytes:
+            if not self.lean:
+                raise Lean
             rows = ", ".join(f"{b} {n / 1024:.4g} KiB" for b, n in used.items())
             raise error(
                 "smem-budget",
@@ -183,11 +187,6 @@ class Text(GpuTiles):
                 why=f"a block of {self.chip.name} has {self.chip.smem_bytes / 1024:.4g} KiB: {rows}",
                 do="use a smaller BLOCK, or walk the row in a loop",
             )
-
-
-def _itemsize(dtype_name: str) -> int:
-    digits = "".join(c for c in dtype_name.split("_")[0] if c.isdigit())
-    return _SIZES.get(dtype_name) or (int(digits) // 8 if not dtype_name.startswith("float8") else 1)
 
 
 def _part(cut: tuple[int, int] | int | None) -> str:

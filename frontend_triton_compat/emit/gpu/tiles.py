@@ -6,7 +6,6 @@ reduced dimension is gone; NaN is treated as the language says, not as the machi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from bridge.diagnostics import error
@@ -239,9 +238,3 @@ class GpuTiles(Operands):
         )
 
     reduce_by = scan_by = each
-
-    def contract(self, op: Op, also: Sequence[Var]) -> Expr:
-        """Contractions."""
-        raise error(
-            "gpu-not-translated", "tl.dot on a GPU", where=op.where, why="not written yet", do="use a TPU target"
-        )
