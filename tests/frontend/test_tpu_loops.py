@@ -1,8 +1,11 @@
 """Loops that carry values on a TPU: values on the interpreter at odd sizes, verdicts of the real compiler."""
 
 import pytest
+import torch
 
-from tests.frontend.loop_kernels import LAUNCHES
+import frontend_triton_compat as triton
+import frontend_triton_compat.language as tl
+from tests.frontend.loop_kernels import LAUNCHES, launches
 from tests.frontend.on_tpu import against_cpu
 
 
@@ -17,3 +20,34 @@ def test_the_compiler_takes_it(name, kernel, args, meta, grid):
     pytest.importorskip("libtpu")
     verdict = kernel[grid].check(*args, target="tpu:v6e", **meta)
     assert verdict.verdict == "ok", str(verdict)
+
+
+@pytest.mark.parametrize("wanted", ["online", "attention-True", "argmax", "nested"])
+def test_a_nan_gives_what_it_gives_on_a_cpu(wanted):
+    """Maxima of rows that become NaN anyway are plain ones; others leave NaN out, as `tl.max` does."""
+    name, kernel, args, meta, grid = next(x for x in launches() if x[0] == wanted)
+    for tensor in args:
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+            tensor.view(-1)[130 % tensor.numel()] = float("nan")
+    source = kernel[grid].source(*args, target="tpu:v5e", **meta)
+    assert ("fmax(" in source) == (name in ("argmax", "nested"))
+    against_cpu(kernel, args, meta, grid, rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+@triton.jit
+def row_peak(x, top, share, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    c = tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + c, mask=c < n, other=float("-inf"))
+    m = tl.max(v, 0)
+    e = tl.exp(v - m)
+    tl.store(share + row * n + c, e / tl.sum(e, 0), mask=c < n)
+    tl.store(top + row, m)
+
+
+def test_a_maximum_that_is_stored_leaves_nan_out():
+    x = torch.randn(9, 70)
+    x[3, 5] = float("nan")
+    args = (x, torch.empty(9), torch.empty(9, 70), 70)
+    got = against_cpu(row_peak, args, {"BLOCK": 128}, (9,), rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert not got["top"].isnan().any() and got["share"][3].isnan().all()

@@ -13,9 +13,11 @@ from bridge.diagnostics import error
 from frontend_triton_compat.emit.expr import Expr, align, chosen, shape_of, tight, union
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import combine_refused, no_form
+from frontend_triton_compat.emit.tpu.nans import plain_extremes
 from frontend_triton_compat.forms import Form
 from frontend_triton_compat.ir import Block, Op, walk
 from frontend_triton_compat.language.table import ROWS, Row
+from frontend_triton_compat.schedule import Schedule
 from frontend_triton_compat.types import TileType
 
 #: The longest axis an operation is written out for, and what to do beyond it.
@@ -31,8 +33,21 @@ LONGEST = {
 _PAIRED = ("sort", "topk", "bitonic_merge", "flip")
 
 
+#: Maxima and minima of floats that carry NaN, for where leaving it out changes nothing (`nans.py`).
+_CARRIES_NAN = {
+    "max": "jnp.max({0}, axis={axis}, keepdims=True)",
+    "min": "jnp.min({0}, axis={axis}, keepdims=True)",
+    "maximum": "jnp.maximum({0}, {1})",
+    "minimum": "jnp.minimum({0}, {1})",
+}
+
+
 class TileForms(Emitter):
     """Statements of operations on whole tiles."""
+
+    def __init__(self, plan: Schedule):
+        super().__init__(plan)
+        self.plain = plain_extremes(plan)
 
     def call(self, op: Op) -> None:
         """An operation that moves elements about, on the tiles of all programs of a step at once."""
@@ -57,6 +72,8 @@ class TileForms(Emitter):
 
     def row_code(self, row: Row, kind: str, op: Op | None) -> str:
         """The expression of a row, or the reason why there is none."""
+        if op in self.plain and row.name in _CARRIES_NAN:
+            return _CARRIES_NAN[row.name]
         code = row.code_for("tpu", kind)
         if code == "!tpu-no-form":
             raise no_form(op, row, "tpu")
