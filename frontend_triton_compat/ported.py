@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _MARK = re.compile(r"  # (?:line |(\S+\.py):)(\d+)$")
 #: Columns that a line may reach by having values written into it, and beyond which it is broken.
-_WIDTH, _WIDE = 100, 112
+_WIDTH, _WIDE, _ANY = 100, 112, 10**6
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def port(kernel: JITFunction, arguments: Mapping[str, Any], grid: Any, target: s
     users = _Users(file, where.line if where is not None else 0, frozenset(kernel.fn.__code__.co_varnames))
     text = _annotated(module, users, takes)
     place = f"{Path(file).name}:{where.line}" if where is not None else kernel.fn.__name__
-    head = [f"`{module.entry}` is {place} for {target}; quoted lines are of that file. Its launch:", f"  {launch}"]
+    shown = textwrap.wrap(launch, _WIDE, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
+    head = [f"`{module.entry}` is {place} for {target}; quoted lines are of that file. Its launch:", *shown]
     imports, helpers, body = _parted(text, module.entry)
     return Ported(
         module.entry, tuple(head if launch else head[:1]), imports, helpers, body, _example(module, call, text)
@@ -190,7 +192,9 @@ def _annotated(module: Module, users: _Users, described: Sequence[str]) -> str:
     kernel = defs.get(f"{module.entry}_kernel")
     entry = defs.get(module.entry)
     edits = _Edits(plain, marks)
+    helpers: list[str] = []
     if kernel is not None:
+        helpers = _name_lambdas(kernel, edits, {n.name for n in tree.body if isinstance(n, ast.FunctionDef)})
         _inline(kernel, edits, users)
     above: dict[int, str] = {}
     if kernel is not None:
@@ -210,6 +214,8 @@ def _annotated(module: Module, users: _Users, described: Sequence[str]) -> str:
         doc = [f"    {line}".rstrip() for line in described]
         doc[0] = '    """' + described[0]
         edits.lines[at] = "\n".join([*doc, '    """', edits.lines[at]])
+    if kernel is not None and helpers:
+        edits.lines[kernel.lineno - 1] = "\n".join([*helpers, edits.lines[kernel.lineno - 1]])
     return edits.text(above)
 
 
@@ -297,12 +303,12 @@ class _Edits:
         self.lines, self.marks = list(lines), marks
         self.dropped: set[int] = set()
 
-    def replace(self, node: ast.stmt) -> bool:
+    def replace(self, node: ast.stmt, width: int = _WIDTH) -> bool:
         """Write a statement anew on its line; False where it has become too long."""
         assert node.end_lineno is not None
         indent = " " * node.col_offset
         text = indent + ast.unparse(node)
-        if len(text) > _WIDTH or "\n" in text:
+        if len(text) > width or "\n" in text:
             return False
         self.lines[node.lineno - 1] = text
         self.dropped |= set(range(node.lineno + 1, node.end_lineno + 1))
@@ -314,7 +320,7 @@ class _Edits:
         if len(line) <= _WIDE or node.lineno in self.dropped or not isinstance(node, ast.Assign | ast.AugAssign):
             return
         value = ast.parse(line.strip()).body[0].value  # type: ignore[attr-defined]
-        if not isinstance(value, ast.Call):
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name | ast.Attribute):
             return
         inner, outer = " " * (node.col_offset + 4), " " * node.col_offset
         parts = [ast.unparse(a) for a in value.args] + [f"{k.arg}={ast.unparse(k.value)}" for k in value.keywords]
@@ -336,6 +342,30 @@ class _Edits:
                 out.append(f"{line[: len(line) - len(line.lstrip())]}# {above[number]}")
             out.append(line)
         return "\n".join(out)
+
+
+def _name_lambdas(kernel: ast.FunctionDef, edits: _Edits, taken: set[str]) -> list[str]:
+    """Give functions that are written where they are called a name; the lines that define them."""
+    known: dict[str, str] = {}
+    lines: list[str] = []
+    taken = taken | {n.id for n in ast.walk(kernel) if isinstance(n, ast.Name)} | {a.arg for a in kernel.args.args}
+    for node in _statements(kernel.body):
+        call = node.value if isinstance(node, ast.Assign) else None
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Lambda):
+            continue
+        text = ast.unparse(call.func)
+        if text not in known:
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            base = re.sub(r"_\d+$", "", target.id) if isinstance(target, ast.Name) else "computed"
+            name = base
+            while name in taken or name in known.values():
+                name += "_of"
+            known[text] = name
+            inside = ", ".join(arg.arg for arg in call.func.args.args)
+            lines += [f"def {name}({inside}):", f"    return {ast.unparse(call.func.body)}", "", ""]
+        call.func = ast.copy_location(ast.Name(known[text], ast.Load()), call.func)
+        edits.replace(node, _ANY)
+    return lines
 
 
 def _inline(kernel: ast.FunctionDef, edits: _Edits, users: _Users) -> None:

@@ -37,6 +37,16 @@ assert not [m for m in sys.modules if m.startswith(ours)]
 """
 
 
+@triton.jit
+def drop(x, o, n, p, seed, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    keep = tl.rand(seed, i) > p
+    tl.store(o + i, tl.where(keep, tl.load(x + i, mask=i < n), 0.0), mask=i < n)
+
+
+DROP = ("drop", drop, (torch.randn(1000), torch.empty(1000), 1000, 0.3, 20771), {"BLOCK": 256}, (4,))
+
+
 def parts_of(launches, target="tpu:v5e"):
     parts, bound = [], []
     for _, kernel, args, meta, grid in launches:
@@ -48,7 +58,7 @@ def parts_of(launches, target="tpu:v5e"):
 
 def test_ported_modules_give_what_the_launches_give(tmp_path):
     """In a process that has neither torch nor this package, on Pallas' plain interpreter."""
-    parts, bound = parts_of(LAUNCHES)
+    parts, bound = parts_of([*LAUNCHES, DROP])
     (tmp_path / "kernels.py").write_text(ported.module_of(parts))
     given, calls, modules = {}, {}, {}
     for part, (kernel, named, grid) in zip(parts, bound):
@@ -71,6 +81,8 @@ def test_ported_modules_give_what_the_launches_give(tmp_path):
 def test_the_text_of_a_module():
     """Imports of jax alone, the user's lines above what was made of them, a name a launch, an example."""
     chosen = [x for x in LAUNCHES if x[0] in ("softmax", "softmax-view", "rope", "matmul-33-45-2100")]
+    text = ported.module_of(parts_of([DROP])[0])
+    assert "lambda a" not in text and "\ndef umulhi_of(" in text  # a function of its own, called by name
     parts, _ = parts_of(chosen)
     text = ported.module_of(parts)
     assert set(re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE)) == {"jax"}
