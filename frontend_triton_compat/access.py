@@ -165,15 +165,8 @@ def _carry_up(slices: list[Slice], strides: Sequence[int]) -> None:
 
 def choose_strides(forms: Sequence[Form], masks: Sequence[Sequence[Form]], memory: Memory) -> tuple[int, ...]:
     """The strides under which most accesses divide cleanly; more dimensions only where they help."""
-    own = sorted({abs(s) for s, n in zip(memory.strides, memory.shape) if n > 1 and s} | {1}, reverse=True)
-    coefficients: set[int] = {1}
-    for form in forms:
-        coefficients |= {abs(c) for c in form.terms.values()}
-    candidates = [(1,)]
-    for pool in (own, sorted(coefficients, reverse=True), sorted(coefficients | set(own), reverse=True)):
-        candidates += _chains(pool)
     best, best_score = (1,), (-1, 0, 0)
-    for chain in dict.fromkeys(candidates):
+    for chain in chains_of(forms, memory):
         windows = [divide(f, chain, m) for f, m in zip(forms, masks)]
         clean = sum(w is not None for w in windows)
         # One variable a dimension is what a block is made of; ties go to fewer dimensions.
@@ -184,6 +177,18 @@ def choose_strides(forms: Sequence[Form], masks: Sequence[Sequence[Form]], memor
         if score > best_score:
             best, best_score = chain, score
     return best
+
+
+def chains_of(forms: Sequence[Form], memory: Memory) -> list[tuple[int, ...]]:
+    """Strides that a view of an argument may have, each once."""
+    own = sorted({abs(s) for s, n in zip(memory.strides, memory.shape) if n > 1 and s} | {1}, reverse=True)
+    coefficients: set[int] = {1}
+    for form in forms:
+        coefficients |= {abs(c) for c in form.terms.values()}
+    candidates = [(1,)]
+    for pool in (own, sorted(coefficients, reverse=True), sorted(coefficients | set(own), reverse=True)):
+        candidates += _chains(pool)
+    return list(dict.fromkeys(candidates))
 
 
 def _chains(pool: Sequence[int]) -> list[tuple[int, ...]]:

@@ -30,6 +30,8 @@ def picks_rows(plan: Schedule, access: Access) -> bool:
     if access.op.kind != "load" or window is None or len(window.slices) < 2 or not window.slices[0].opaques:
         return False
     rest = window.slices[1:]
+    if any(v.kind == "axis" and step == 1 for v, step in window.slices[0].steps.items()):
+        return False  # rows side by side: one copy takes them all
     if any(piece.opaques or len(piece.steps) > 1 for piece in rest):
         return False
     return all(step == 1 for piece in rest for step in piece.steps.values())
@@ -89,7 +91,7 @@ def rows(emitter: Operands, access: Access) -> Expr:
         )
     inner = [_lanes(emitter, access, piece, size) for piece, size in zip(rest, view.widths[1:])]
     name = access.param
-    ref = emitter.in_hbm(access, view.widths[-2] + (-view.widths[-2] % pack))
+    ref = emitter.in_hbm(access, (view.widths[0] + (-view.widths[0] % pack), *view.widths[1:]))
     buf, sem = emitter.fresh(f"{name}_rows"), emitter.fresh(f"{name}_copies")
     sizes = [emitter.extent(v) for v in order]
     widths = [n for _, n, _ in inner]

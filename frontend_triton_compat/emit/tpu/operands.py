@@ -52,7 +52,8 @@ class Operands(TileForms):
         self.scratch: list[tuple[str, tuple[Var | None, ...], str]] = []
         self.pieces: dict[str, list[tuple[tuple[Part, ...], Op]]] = {}
         self.smem: dict[str, str] = {}  # parameter -> ref of all of it in scalar memory
-        self.hbm: dict[str, tuple[str, int]] = {}  # parameter -> ref of all of it in HBM, rows to be added
+        self.hbm: dict[str, tuple[str, tuple[int, ...]]] = {}  # parameter -> ref of all of it in HBM, its shape
+        self.hbm_outputs: dict[str, str] = {}  # parameter -> ref of all of it in HBM, as a result
         self.scalar_outputs: dict[str, str] = {}  # parameter -> ref of all of it in scalar memory, as a result
         self.more_scratch: dict[str, str] = {}
         self.prologue: dict[str, None] = {}  # lines at the top of the kernel
@@ -300,12 +301,10 @@ class Operands(TileForms):
             )
         return self.smem[access.param]
 
-    def in_hbm(self, access: Access, rows: int) -> str:
-        """An array as a ref in HBM, with so many rows at least."""
-        view = self.plan.views[access.param]
-        more = rows - view.widths[-2]
-        ref, before = self.hbm.get(access.param, (f"{access.param}_hbm", 0))
-        self.hbm[access.param] = ref, max(more, before)
+    def in_hbm(self, access: Access, shape: Sequence[int]) -> str:
+        """An array as a ref in HBM, of this shape at least."""
+        ref, before = self.hbm.get(access.param, (f"{access.param}_hbm", tuple(shape)))
+        self.hbm[access.param] = ref, tuple(max(a, b) for a, b in zip(before, shape))
         return ref
 
     def _input(self, spec: Spec) -> Spec:

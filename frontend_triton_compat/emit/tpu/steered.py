@@ -8,24 +8,27 @@ loop's next turn under way while this one is computed. Grid steps run in order.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from bridge.diagnostics import Diagnostic, error
-from frontend_triton_compat.access import Slice
+from frontend_triton_compat.access import Slice, Window, chains_of, divide, make_view
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.base import zero_of
 from frontend_triton_compat.emit.control import Control
-from frontend_triton_compat.emit.expr import Expr, literal, tight
+from frontend_triton_compat.emit.expr import Expr, align, literal, tight, union
 from frontend_triton_compat.emit.module import Module
-from frontend_triton_compat.emit.tpu import copies
+from frontend_triton_compat.emit.tpu import copies, gather
 from frontend_triton_compat.emit.tpu.blocks import Blocks
 from frontend_triton_compat.emit.tpu.outside import Part, Spec
 from frontend_triton_compat.emit.tpu.scalars import scalar_form
 from frontend_triton_compat.emit.tpu.text import Text
-from frontend_triton_compat.forms import Form, Var
+from frontend_triton_compat.forms import Form, Symbol, Var
 from frontend_triton_compat.holding import small
 from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.schedule import Schedule
 from frontend_triton_compat.schedule.overlap import injective
+
+_SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
 class Steered(Text):
@@ -35,6 +38,9 @@ class Steered(Text):
         super().__init__(plan, blocks)
         self.orderly = True
         self.ahead: dict[Op, tuple[str, str, str, str]] = {}  # load -> function, buffer, counter of turns, their number
+        self._kinds: dict[Op, tuple[Spec, tuple[Var | None, ...]] | None] = {}
+        for param in plan.views:
+            self._settle_view(param)
 
     def is_number(self, var: Var) -> bool:
         """Whether a variable is one number here."""
@@ -43,6 +49,31 @@ class Steered(Text):
     def number(self, form: Form) -> str:
         """A form without lanes."""
         return self.form(form).code
+
+    # -- conditions
+
+    def value(self, value: Value) -> Expr:
+        """A value's expression; a comparison of counters with scalars is written for the side on which it is used."""
+        if value not in self.env and self._compares(value):
+            op = value.producer
+            assert op is not None
+            a, b = (self.form(self.plan.form(self.plan.affine.form(v))) for v in op.operands)
+            dims = union([a, b])
+            return Expr(f"{tight(align(a, dims))} {_SIGNS[op['fn']]} {tight(align(b, dims))}", dims)
+        return super().value(value)
+
+    def _on_indices(self, value: Value) -> bool:
+        return self._compares(value) or super()._on_indices(value)
+
+    def _compares(self, value: Value) -> bool:
+        op = value.producer
+        if op is None or op.kind != "map" or op["fn"] not in _SIGNS or not value.shape:
+            return False
+        if not all(v.type.element.is_int() and not v.type.element.is_bool() for v in op.operands):
+            return False
+        forms = [self.plan.form(self.plan.affine.form(v)) for v in op.operands]
+        opaques = [o for form in forms for o in form.opaques]
+        return bool(opaques) and all(not o.value.shape for o in opaques)
 
     # -- scalars
 
@@ -93,9 +124,12 @@ class Steered(Text):
         return f"{access.param}_out"
 
     def write(self, access: Access, value: Expr, mask: Expr | None) -> None:
-        """A number to SMEM, a tile as a block."""
+        """A number to SMEM, a tile as a block or by a copy."""
         if not self._is_scalar(access):
-            super().write(access, value, mask)
+            if self._as_block(access) is None:
+                self._store_tile(access, value, mask)
+            else:
+                super().write(access, value, mask)
             return
         ref, index = self._scalar_output(access), self._index(access)
         element = access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
@@ -168,34 +202,90 @@ class Steered(Text):
                 return None, var, None, None
         return super()._swept(access, i, piece)
 
+    def _settle_view(self, param: str) -> None:
+        """Choose another view of an argument if some access of it is neither a block nor a copy."""
+        plan = self.plan
+        accesses = [a for a in plan.accesses.values() if a.param == param and not self._is_scalar(a)]
+        if not accesses or self._served(accesses):
+            return
+        forms = [a.form for a in accesses]
+        masks = [
+            [plan.form(c.form) for c in plan.demand.accesses[a.op].all_conditions if c.form is not None]
+            for a in accesses
+        ]
+        before = plan.views[param], [plan.windows[a.op] for a in accesses]
+        for strides in chains_of(forms, plan.memories[param]):
+            windows = [_divided(f, strides, m) for f, m in zip(forms, masks)]
+            known = [w for w in windows if w is not None]
+            if len(known) < len(windows):
+                continue
+            plan.views[param] = make_view(plan.memories[param], strides, known, [])
+            for access, window in zip(accesses, known):
+                plan.windows[access.op] = window
+            if self._served(accesses):
+                return
+        plan.views[param] = before[0]
+        for access, old in zip(accesses, before[1]):
+            plan.windows[access.op] = old
+
+    def _served(self, accesses: Sequence[Access]) -> bool:
+        """Whether each access is a block or a copy."""
+        for access in accesses:
+            self._kinds.pop(access.op, None)
+        try:
+            for access in accesses:
+                if self._as_block(access) is None and not self._picks(access):
+                    copies.sides_of(self, access)
+        except Diagnostic:
+            return False
+        return True
+
     def _as_block(self, access: Access) -> tuple[Spec, tuple[Var | None, ...]] | None:
-        """How a block serves an access, if one does."""
+        """How a block serves an access, if one does; all of an argument's that is stored to, or none."""
+        if access.op not in self._kinds:
+            together = [access]
+            if access.param in self.plan.written:
+                together = [a for a in self.plan.accesses.values() if a.param == access.param]
+            found = {a.op: self._block_of(a) for a in together}
+            alike = all(f is not None for f in found.values())
+            self._kinds.update(found if alike else dict.fromkeys(found))
+        return self._kinds[access.op]
+
+    def _block_of(self, access: Access) -> tuple[Spec, tuple[Var | None, ...]] | None:
         window = self.plan.windows[access.op]
         if window is None or any(p.opaques or any(v.count is None for v in p.steps) for p in window.slices):
             return None
+        stored = access.op.kind == "store" and any(
+            v is not None and v.serial is False and self.blocks.single(v) and v not in access.form.vars
+            for v in self.plan.affine.programs
+        )
+        if stored:
+            return None  # several programs share the block: each would begin with the oldest values
         try:
             return self._spec(access)
         except Diagnostic:
             return None
+
+    def _picks(self, access: Access) -> bool:
+        """Whether each row of a tile has a number of its own."""
+        return gather.picks_rows(self.plan, access) and copies.varies(self, access)
 
     def sides(self, access: Access) -> tuple[Var | None, ...]:
         """The variables of what a load gives, dimension by dimension."""
         found = self._as_block(access)
         if found is not None:
             return found[1]
-        return tuple(side.var for side in copies.sides_of(self, access) if side.taken)
+        if self._picks(access):
+            return gather.dims_of(self, access)
+        sides = copies.sides_of(self, access)
+        left = tuple(side.var for side in sides if side.taken)
+        return (None, *left) if len(sides) == 1 else left
 
     def _read(self, access: Access) -> Expr:
         if self._as_block(access) is not None:
             return super()._read(access)
-        if access.param in self.plan.written:
-            raise error(
-                "tpu-not-translated",
-                f"{access.param!r} is read where a loaded number says, and stored to",
-                where=access.op.where,
-                why="what was stored may not have arrived when it is read",
-                do="store to a tensor of its own",
-            )
+        if self._picks(access):
+            return gather.rows(self, access)
         sides = copies.sides_of(self, access)
         op = access.op
         if op in self.ahead:
@@ -205,24 +295,57 @@ class Steered(Text):
             self.put(f"def {self.fresh('tile_ahead')}():")
             self.put(f"    {fetch}({counter} + 1, 1 - {slot}).start()")
             self.put(f"{fetch}({counter}, {slot}).wait()")
-            buf = f"{buf}[{slot}]"
-            _, shift = copies.source(self, access, sides, copies.rows_needed(self, access, sides), self.number)
-        else:
-            ref, buf, sem = self._buffer(access, sides, 1)
-            index, shift = copies.source(self, access, sides, copies.rows_needed(self, access, sides), self.number)
-            copy = self.fresh(f"copy_{access.param}")
-            self.put(f"{copy} = pltpu.make_async_copy({ref}.at[{index}], {buf}, {sem})", op)
-            self.put(f"{copy}.start()")
-            self.put(f"{copy}.wait()")
-            buf = f"{buf}[...]"
-        return copies.tile(self, access, sides, buf, shift)
+            _, shifts = copies.source(self, access, sides, self.number)
+            return copies.tile(access, sides, buf, shifts, slot)
+        ref, buf, sem = self._buffer(access, sides, 1)
+        index, shifts = copies.source(self, access, sides, self.number)
+        self._copy(f"{ref}.at[{index}]", copies.landing(buf, sides), sem, op)
+        return copies.tile(access, sides, buf, shifts)
 
-    def _buffer(self, access: Access, sides: list[copies.Side], slots: int) -> tuple[str, str, str]:
+    def _copy(self, source: str, target: str, sem: str, op: Op) -> None:
+        """A copy that is waited for."""
+        copy = self.fresh("copy")
+        self.put(f"{copy} = pltpu.make_async_copy({source}, {target}, {sem})", op)
+        self.put(f"{copy}.start()")
+        self.put(f"{copy}.wait()")
+
+    def _store_tile(self, access: Access, value: Expr, mask: Expr | None) -> None:
+        """A tile to where run-time numbers say: what is there comes first, and stays where the mask does not hold."""
+        sides, op = copies.sides_of(self, access), access.op
+        target = [side.var for side in sides]
+        mask = None if mask is None or mask.code == "True" else mask
+        extra = [v for v in {*value.vars, *(mask.vars if mask else ())} if v not in target]
+        if extra:
+            raise error(
+                "tpu-not-translated",
+                f"lanes that differ in {extra[0].name} store to the same place in {access.param!r}",
+                where=op.where,
+                why="which of them comes last decides what stays there",
+                do="let one of them write it, at an address that does not depend on the others",
+            )
+        alone = mask is not None and not mask.dims
+        if alone:  # the program stores, or does not
+            self.put(f"@pl.when({mask.code})", op)  # type: ignore[union-attr]
+            self.put(f"def {self.fresh('store')}():")
+            self.indent += 1
+        ref, buf, sem = self._buffer(access, sides, 1)
+        index, shifts = copies.source(self, access, sides, self.number)
+        whole = all(not side.moved and side.size == side.taken for side in sides if side.taken)
+        if not (whole and (mask is None or alone)):
+            self._copy(f"{ref}.at[{index}]", copies.landing(buf, sides), sem, op)
+        copies.merge(self, access, sides, buf, shifts, value, None if alone else mask)
+        self._copy(copies.landing(buf, sides), f"{ref}.at[{index}]", sem, op)
+        if alone:
+            self.indent -= 1
+
+    def _buffer(self, access: Access, sides: Sequence[copies.Side], slots: int) -> tuple[str, str, str]:
         """The array in HBM, a buffer for a tile of it, and its semaphore."""
         element = access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
-        ref = self.in_hbm(access, copies.rows_needed(self, access, sides))
+        ref = self.in_hbm(access, copies.room(self, access, sides))
+        if access.param in self.plan.written:
+            ref = self.hbm_outputs.setdefault(access.param, f"{access.param}_out")
         buf, sem = self.fresh(f"{access.param}_tile"), self.fresh(f"{access.param}_copied")
-        shape = tuple(side.taken for side in sides if side.taken)
+        shape = tuple(side.room for side in sides if side.taken)
         lead, count = ((slots,), f"(({slots},))") if slots > 1 else ((), "")
         self.more_scratch[buf] = f"pltpu.VMEM({(*lead, *shape)}, jnp.{element.numpy_name})"
         self.more_scratch[sem] = f"pltpu.SemaphoreType.DMA{count}"
@@ -250,6 +373,8 @@ class Steered(Text):
         var = self.plan.affine.loops[op].var
         if self._is_scalar(access) or access.param in self.plan.written or self._as_block(access) is not None:
             return
+        if self._picks(access):
+            return
         saved = self._snapshot()
         try:
             sides = copies.sides_of(self, access)
@@ -258,9 +383,9 @@ class Steered(Text):
             self.put(f"def {fetch}(turn, slot):", access.op)
             self.indent += 1
             at = {v: text for v, text in self.counters.items()} | {var: "turn"}
-            rows = copies.rows_needed(self, access, sides)
-            index, _ = copies.source(self, access, sides, rows, lambda form: scalar_form(self, form, at))
-            self.put(f"return pltpu.make_async_copy({ref}.at[{index}], {buf}.at[slot], {sem}.at[slot])")
+            index, _ = copies.source(self, access, sides, lambda form: scalar_form(self, form, at))
+            into = copies.landing(buf, sides, "slot")
+            self.put(f"return pltpu.make_async_copy({ref}.at[{index}], {into}, {sem}.at[slot])")
             self.indent -= 1
         except Diagnostic:
             self._restore(saved)  # some number in it is known in its turn only
@@ -319,3 +444,24 @@ class Steered(Text):
             f"    lax.fori_loop(0, {math.prod(v.size or 1 for v in programs)}, {one}, None)",
         ]
         return super().module()
+
+
+def _divided(form: Form, strides: tuple[int, ...], mask: Sequence[Form]) -> Window | None:
+    """As `divide`, where remainders by no more than a dimension's size may stand in it."""
+    inner: dict[Symbol, tuple[int, int]] = {}
+    for opaque in form.opaques:
+        c = form.coefficient(opaque)
+        i = next(i for i, stride in enumerate(strides) if c % stride == 0)
+        if i and opaque.fn == "imod" and opaque.forms[1].is_const:
+            if c == strides[i] and 0 < opaque.forms[1].const <= strides[i - 1] // strides[i]:
+                inner[opaque] = i, c
+    window = divide(Form(form.const, {s: c for s, c in form.terms.items() if s not in inner}), strides, mask)
+    if window is None:
+        return None
+    slices = list(window.slices)
+    for opaque, (i, _) in inner.items():
+        piece = slices[i]
+        if piece.start or piece.steps or piece.opaques:
+            return None
+        slices[i] = Slice(0, {}, {opaque: 1})  # type: ignore[dict-item]
+    return Window(tuple(slices))

@@ -42,14 +42,15 @@ class Text(Loops):
         name = plan.kernel.name
         reads = [s for s in self.inputs if any(s.ref in line for line in self.lines)]
         outputs = [s for p in plan.written for s in self.outputs if s.param == p]
-        written = [p for p in plan.written if p in self.scalar_outputs or any(s.param == p for s in outputs)]
+        others = {**self.scalar_outputs, **self.hbm_outputs}
+        written = [p for p in plan.written if p in others or any(s.param == p for s in outputs)]
         scalars = list(self.scalars)
         patched = [s.param for s in outputs if s.patch]
         arrays = list(dict.fromkeys([*(s.param for s in reads), *patched]))
         refs = [s.ref for s in reads] + [f"{s}_ref" for s in scalars]
         refs += [*self.smem.values(), *(ref for ref, _ in self.hbm.values())]
         arrays = list(dict.fromkeys([*arrays, *self.smem, *self.hbm]))
-        outs = [*(s.ref for s in outputs), *self.scalar_outputs.values()]
+        outs = [*(s.ref for s in outputs), *others.values()]
         scratch = [*(ref for ref, _, _ in self.scratch), *self.more_scratch]
         text = [
             f'"""`{name}` for a TPU, written from {self.origin()}."""',
@@ -75,6 +76,8 @@ class Text(Loops):
         shapes = [f"jax.ShapeDtypeStruct({s.shape}, jnp.{self._element(s.param)})" for s in outputs]
         for p in self.scalar_outputs:
             shapes.append(f"jax.ShapeDtypeStruct(({plan.views[p].size},), jnp.{self._element(p)})")
+        for p in self.hbm_outputs:
+            shapes.append(f"jax.ShapeDtypeStruct({self.hbm[p][1]}, jnp.{self._element(p)})")
         semantics = ["parallel"] * len(grid)
         if self.orderly:
             semantics = ["arbitrary"] * len(grid)
@@ -92,11 +95,18 @@ class Text(Loops):
             "        out_specs=[",
             *(f"            {self._block_spec(s, letters)}," for s in outputs),
             *("            pl.BlockSpec(memory_space=pltpu.SMEM)," for _ in self.scalar_outputs),
+            *("            pl.BlockSpec(memory_space=pl.ANY)," for _ in self.hbm_outputs),
             "        ],",
             "        out_shape=[",
             *(f"            {s}," for s in shapes),
             "        ],",
         ]
+        if self.hbm_outputs:
+            first, held = len(reads) + len(scalars) + len(self.smem), list(self.hbm)
+            alias = {
+                first + held.index(p): len(outs) - len(self.hbm_outputs) + i for i, p in enumerate(self.hbm_outputs)
+            }
+            call.append(f"        input_output_aliases={alias},")
         if scratch:
             rows = [f"pltpu.VMEM({shape_of(dims, self.extent)}, jnp.{dt})" for _, dims, dt in self.scratch]
             rows += self.more_scratch.values()
@@ -127,8 +137,13 @@ class Text(Loops):
                     whole = s.put_back(whole, f"results[{i}]")
             if p in self.scalar_outputs:
                 shape = plan.views[p].shape
-                whole = f"results[{len(outputs) + list(self.scalar_outputs).index(p)}]"
+                whole = f"results[{len(outputs) + list(others).index(p)}]"
                 whole += f".reshape{shape}" if len(shape) > 1 else ""
+            if p in self.hbm_outputs:
+                shape, widths = self.hbm[p][1], plan.views[p].widths
+                whole = f"results[{len(outputs) + list(others).index(p)}]"
+                if shape != widths:
+                    whole += f"[{', '.join(':' if n == w else f':{w}' for n, w in zip(shape, widths))}]"
             result, cut = self._handed_back(p)
             results.append(result)
             finals.append(f"{whole}{cut}")
@@ -140,9 +155,10 @@ class Text(Loops):
     def _kept_whole(self) -> list[str]:
         """Source of the arrays that stay whole: small ones in scalar memory, others in HBM."""
         out = [p if len(self.plan.views[p].shape) == 1 else f"{p}.reshape(-1)" for p in self.smem]
-        for p, (_, rows) in self.hbm.items():
-            room = ", ".join([*["(0, 0)"] * (len(self.plan.views[p].shape) - 2), f"(0, {rows})", "(0, 0)"])
-            out.append(f"jnp.pad({p}, ({room}))" if rows else p)
+        for p, (_, shape) in self.hbm.items():
+            widths = self.plan.views[p].widths
+            room = ", ".join(f"(0, {n - w})" for n, w in zip(shape, widths))
+            out.append(p if shape == widths else f"jnp.pad({p}, ({room}{',' if len(shape) == 1 else ''}))")
         return out
 
     def _handed_over(self, param: str) -> tuple[Operand, list[str]]:
