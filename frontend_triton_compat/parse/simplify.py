@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from frontend_triton_compat.ir import Block, Kernel, Op, Value, walk
 from frontend_triton_compat.parse.choices import split_choices
+from frontend_triton_compat.parse.counters import own_counters
 from frontend_triton_compat.parse.lower_bounds import drop_lower_bounds, substitute
 from frontend_triton_compat.parse.totals import split_totals
 
@@ -20,6 +21,7 @@ def simplify(kernel: Kernel) -> Kernel:
     split_choices(kernel)
     drop_lower_bounds(kernel)
     split_totals(kernel)
+    own_counters(kernel)
     live = _live(kernel.body)
     _drop_dead(kernel.body, live)
     return kernel

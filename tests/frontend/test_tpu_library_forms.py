@@ -105,6 +105,25 @@ def classes(x, y, loss, stride, n, skipped, B: tl.constexpr):
     tl.store(loss + row, m + tl.log(d) - here)
 
 
+@triton.jit
+def distances(p, q, y, grad, loss, stride, n, skipped, B: tl.constexpr):
+    """One loop clears what another one fills; they share their lanes."""
+    row = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, B)
+    p, q, grad = p + row * stride, q + row * stride, grad + row * stride
+    if tl.load(y + row) == skipped:
+        for i in range(0, n, B):
+            tl.store(grad + i + lane, 0.0, mask=i + lane < n)
+        return
+    total = 0.0
+    for i in range(0, n, B):
+        at = i + lane
+        a, b = tl.load(p + at, mask=at < n, other=0.0), tl.load(q + at, mask=at < n, other=0.0)
+        tl.store(grad + at, tl.where(a > b, 0.5, -0.5), mask=at < n)
+        total += tl.sum(tl.abs(a - b), axis=0)
+    tl.store(loss + row, total)
+
+
 def turned(q, cos, sin, shared):
     c, s = (t.repeat(q.shape[0] if shared else 1, 1).reshape(q.shape[0], q.shape[1], 1, -1) for t in (cos, sin))
     half = q.shape[-1] // 2
@@ -168,6 +187,15 @@ def test_one_element_of_a_row_is_stored(rows, n, block, dtype):
     args = (logits, labels.int(), torch.zeros(rows), n, n, -100)
     want = {"x": exact.grad.to(dtype), "loss": losses.detach().float()}
     classes[(rows,)].verify(*args, B=block, target="tpu:v5e", reference=want, **close)
+
+
+@pytest.mark.parametrize("rows,n,block", [(13, 301, 512), (37, 301, 128)])
+def test_loops_that_share_their_lanes(rows, n, block):
+    p, q, labels = torch.randn(rows, n), torch.randn(rows, n), torch.randint(0, 3, (rows,), dtype=torch.int32)
+    kept = (labels != 1).float()[:, None]
+    want = {"grad": torch.where(p > q, 0.5, -0.5) * kept, "loss": (p - q).abs().sum(1) * kept[:, 0]}
+    args = (p, q, labels, torch.zeros(rows, n), torch.zeros(rows), n, n, 1)
+    distances[(rows,)].verify(*args, B=block, target="tpu:v5e", reference=want)
 
 
 @pytest.mark.tpu_offline

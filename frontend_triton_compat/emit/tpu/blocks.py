@@ -49,13 +49,15 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     Raises:
         TranslationError: an access has no window, or a loop stays a loop.
     """
+    rows = _along_whole_rows(plan)
     fold = _accumulating(plan)
+    if fold is not None and plan.top(fold.loop.var) in rows:
+        fold = None
     contracted = plan.top(fold.loop.var) if fold is not None else None
     stored = _stored_vars(plan)
     has_dot = any(adder.kind == "dot" for f in plan.folds.values() for _, adder in f.sums.values()) or _live_dots(plan)
     alone = _alone(plan, stored)
     swept = any(var.serial for window in plan.windows.values() if window for s in window.slices for var in s.steps)
-    rows = _along_whole_rows(plan)
     given = dict.fromkeys(alone, 1)
     if has_dot and swept:
         given |= {v: _queries(plan, v) for v in stored if v.count is not None and v not in given and v not in rows}
@@ -154,10 +156,12 @@ def _stored_vars(plan: Schedule) -> list[Var]:
 def _along_whole_rows(plan: Schedule) -> set[Var]:
     """Variables along rows that are in VMEM whole.
 
-    Run-time numbers pick the rows, or one of their elements, or a loop that carries values sweeps them.
+    Run-time numbers pick the rows, or one of their elements, or a loop that carries values sweeps them, or several
+    loops do one after the other, of which one writes.
     """
     swept: set[str] = {plan.accesses[op].param for op in plan.picked}
     out: set[Var] = set()
+    along: dict[str, set[Var]] = {}
     for access in plan.accesses.values():
         window = plan.windows[access.op]
         if window is None:
@@ -166,6 +170,9 @@ def _along_whole_rows(plan: Schedule) -> set[Var]:
             out |= {v for piece in window.slices[1:] for v in piece.steps}
         if len(window.slices) > 1 and any(v.serial for v in window.slices[-1].steps):
             swept.add(access.param)
+        if len(window.slices) > 1 and access.param in plan.written:
+            along.setdefault(access.param, set()).update(v for v in window.slices[-1].steps if v.kind != "axis")
+    swept |= {param for param, moving in along.items() if len(moving) > 1}
     windows = [plan.windows[a.op] for a in plan.accesses.values() if a.param in swept]
     return out | {v for w in windows if w is not None and len(w.slices) > 1 for v in w.slices[-1].steps}
 
