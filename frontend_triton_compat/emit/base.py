@@ -229,8 +229,13 @@ class Base:
             return Expr("False", (), False, fills)
         parts = [p for p in parts if p.literal is not True] or [literal(True)]
         dims = union(parts)
+        parts = [self.turned(p, dims) for p in parts]
         text = " & ".join(tight(align(p, dims)) for p in parts) if len(parts) > 1 else align(parts[0], dims)
         return Expr(text, dims, parts[0].literal if len(parts) == 1 else None, fills)
+
+    def turned(self, mask: Expr, dims: Sequence[Var | None]) -> Expr:
+        """A condition that is about to be aligned with these dimensions, in the way that the target can."""
+        return mask
 
     def _false_past_crop(self, form: Form) -> set[Var]:
         out = set()

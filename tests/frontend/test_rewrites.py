@@ -73,6 +73,45 @@ def test_programs_that_do_not_meet_load_and_store(kernel, args, meta, grid, tmp_
     assert not torch.equal(by_stores["out"], named["out"])
 
 
+class Asked:
+    """In place of a kernel: keeps what it is launched with."""
+
+    def __getitem__(self, grid):
+        self.grid = grid
+        return self
+
+    def __call__(self, *args, **kwargs):
+        self.args, self.kwargs = args, kwargs
+
+
+def suggested(name, folder):
+    """A kernel that is suggested, and its launch."""
+    kernel, args, meta, grid = next(rest for first, *rest in LAUNCHES if first == name)
+    text, around = code_of(refusal(kernel, args, meta, grid).do[0])
+    asked = Asked()
+    exec(around, {"torch": torch, kernel.fn.__name__: asked, **kernel._signature.bind(args, meta)})  # our own text
+    return getattr(imported(text, folder), kernel.fn.__name__)[asked.grid], asked
+
+
+def few_by_default(names, few):
+    return [pytest.param(n, marks=() if n in few else pytest.mark.slow) for n in names]
+
+
+@pytest.mark.parametrize("name", few_by_default([x[0] for x in LAUNCHES], ("weighted", "column-max", "row-sums")))
+def test_the_suggested_kernel_is_right_on_a_tpu(name, tmp_path):
+    launch, asked = suggested(name, tmp_path)
+    assert launch.verify(*asked.args, **asked.kwargs).races is False
+
+
+@pytest.mark.tpu_offline
+@pytest.mark.parametrize("name", few_by_default([x[0] for x in LAUNCHES], ("elements", "column-max")))
+def test_the_compiler_takes_the_suggested_kernel(name, tmp_path):
+    pytest.importorskip("libtpu")
+    launch, asked = suggested(name, tmp_path)
+    verdict = launch.check(*asked.args, **asked.kwargs)
+    assert verdict.verdict == "ok", str(verdict)
+
+
 def test_programs_that_share_a_copy_do_not_meet():
     """Tiles by axis 0 need no copies; where several programs update one part, all of them have one."""
     by_name = {name: rest for name, *rest in LAUNCHES}

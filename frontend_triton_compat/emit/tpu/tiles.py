@@ -7,6 +7,7 @@ it; 16-bit floats are chosen between as fp32, because a mask of 32-bit numbers h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bridge.diagnostics import error
@@ -14,7 +15,7 @@ from frontend_triton_compat.emit.expr import Expr, align, chosen, shape_of, tigh
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import combine_refused, no_form
 from frontend_triton_compat.emit.tpu.nans import plain_extremes
-from frontend_triton_compat.forms import Form
+from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Block, Op, walk
 from frontend_triton_compat.language.table import ROWS, Row
 from frontend_triton_compat.schedule import Schedule
@@ -140,6 +141,9 @@ class TileForms(Emitter):
 
     def apply(self, fn: str, operands: list[Expr], element: Any, result: TileType, op: Op | None = None) -> Expr:
         """A row of the table; a choice between 16-bit floats is made in fp32."""
+        if fn == "where" or (hasattr(element, "is_bool") and element.is_bool()):
+            dims = union(operands)
+            operands = [self.turned(e, dims) if i == 0 or fn != "where" else e for i, e in enumerate(operands)]
         out = super().apply(fn, operands, element, result, op)
         if fn == "where" and out.code.startswith("jnp.where(") and _narrow(element):
             wide = [operands[0], *(self._widened(e) for e in operands[1:])]
@@ -151,6 +155,7 @@ class TileForms(Emitter):
         """``where(mask, value, other)``; of 16-bit floats in fp32, of one bit by logic."""
         if mask is None or mask.code == "True":
             return value
+        mask = self.turned(mask, union([mask, value, other]))
         if dtype_name == "bfloat16":
             picked = super().masked(mask, self._widened(value), self._widened(other), "float32")
             return Expr(f"{picked.operand}.astype(jnp.bfloat16)", picked.dims)
@@ -161,6 +166,13 @@ class TileForms(Emitter):
                 return Expr(f"{on} & {yes}", dims)
             return Expr(f"({on} & {yes}) | (~{on} & {no})", dims)
         return super().masked(mask, value, other, dtype_name)
+
+    def turned(self, mask: Expr, dims: Sequence[Var | None]) -> Expr:
+        """Bits can't leave the lanes: a tile of them that needs another last dimension is moved as numbers."""
+        if mask.literal is not None or len(mask.vars) < 2 or not align(mask, dims).endswith("None]"):
+            return mask
+        moved = align(Expr(f"{mask.operand}.astype(jnp.int32)", mask.dims), dims)
+        return Expr(f"({moved} != 0)", tuple(dims), None, mask.fills)
 
     def _widened(self, expr: Expr) -> Expr:
         if expr.literal is not None:
