@@ -98,6 +98,12 @@ def matmul(a, b, c, M, N, K, am, ak, bk, bn, BM: tl.constexpr, BN: tl.constexpr,
 
 
 @triton.jit
+def square(a, b, c):
+    at = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at)))
+
+
+@triton.jit
 def attention(q, k, v, o, stride, seq, scale, BQ: tl.constexpr, BK: tl.constexpr, D: tl.constexpr):
     base = tl.program_id(1).to(tl.int64) * stride
     rq = tl.program_id(0) * BQ + tl.arange(0, BQ)
@@ -210,6 +216,17 @@ def test_causal_attention(seq, dtype):
         reference={"o": right.to(dtype)},
         **close,
     )
+
+
+def test_a_product_under_one_pair_of_names():
+    a, b = f32(64, 64).bfloat16(), f32(64, 65)[:, :64].contiguous().bfloat16()
+    square[(1,)].verify(
+        *(a, b, torch.empty(64, 64)),
+        target="gpu:sm90a",
+        reference=lambda a, b: {"c": a.float() @ b.float()},
+        **{"rtol": 1e-4, "atol": 1e-4},
+    )
+    assert "tcgen05_mma" in square[(1,)].source(a, b, torch.empty(64, 64), target="gpu:sm100a")
 
 
 @compiled

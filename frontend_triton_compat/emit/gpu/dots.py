@@ -178,15 +178,19 @@ class Dots(GpuTiles):
         rank = len(a_value.shape)
         if rank != 2:
             raise self._no_dot(op, f"{rank} dimensions")
-        m, gone = self.plan.axes(a_value)
-        other, n = self.plan.axes(b_value)
-        if m is None or n is None or gone is None or other is not gone or op in self.plan.dims.renames:
-            raise self._no_dot(op, "an operand with a dimension of one element, or one that is the other's transpose")
+        (a_rows, gone), (other, b_columns) = self.plan.axes(a_value), self.plan.axes(b_value)
+        m, n = self.plan.axes(op.result)
+        if a_rows is None or b_columns is None or gone is None or other is None or m is None or n is None:
+            raise self._no_dot(op, "an operand with a dimension of one element")
+        size = self.share.sizes
+        pairs = ((a_rows, m), (b_columns, n), (gone, other))
+        if any(x is not y and size.get(x) != size.get(y) for x, y in pairs):  # dimensions under two names
+            raise self._no_dot(op, "operands whose tiles are of other sizes under each other's names")
         kind = op.result.type.element
         begin = len(self.lines)
         self._taken = {b.partition("(")[2].partition(",")[0] or b for names in self.staged.values() for b in names}
-        left = self._operand(a_value, (m, gone), gone, op)
-        right = self._operand(b_value, (gone, n), gone, op)
+        left = self._operand(a_value, (a_rows, gone), gone, op)
+        right = self._operand(b_value, (other, b_columns), other, op)
         dims = (m, n)
         if any("_smem[...] =" in line for line in self.lines[begin:]):
             self.put("plgpu.commit_smem()")
@@ -201,12 +205,13 @@ class Dots(GpuTiles):
         for op in walk(body):
             if op.kind != "dot" or op.result not in self.plan.demand.live or len(op.operands[0].shape) != 2:
                 continue
-            (m, gone), (_, n) = self.plan.axes(op.operands[0]), self.plan.axes(op.operands[1])
-            if m is None or n is None or gone is None or gone in self.share.pipes:
-                continue
-            for value, dims in ((op.operands[0], (m, gone)), (op.operands[1], (gone, n))):
+            for value, at in ((op.operands[0], 1), (op.operands[1], 0)):
+                first, last = self.plan.axes(value)
+                if first is None or last is None:
+                    continue
+                dims, gone = (first, last), (first, last)[at]
                 source = self._source(value)
-                if source in inside or (source, dims) in self.staged:
+                if gone in self.share.pipes or source in inside or (source, dims) in self.staged:
                     continue
                 names = self._operand(value, dims, gone, op)
                 if source not in self.shared:

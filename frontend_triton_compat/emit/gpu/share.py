@@ -78,7 +78,8 @@ def share(plan: Schedule, chip: GpuChip) -> Share:
         count, unit, most = var.count or 1, WARPGROUP if rows else TILE, ROW if rows else TILE
         if dots and any(var in plan.axes(o.result) for o in dots):
             most = TILE if any(_wide(o) for o in dots) else 2 * TILE
-            if any(var is plan.axes(o.result)[-2] for o in dots) and chip.matmul != "wgmma":
+            twice = any(o in plan.dims.renames for o in dots)
+            if (twice or any(var is plan.axes(o.result)[-2] for o in dots)) and chip.matmul != "wgmma":
                 unit = most = 2 * TILE  # tensor memory has 128 rows
         padded = -(-count // unit) * unit
         whole = (var in met or var not in everywhere) and var not in pipes
@@ -159,9 +160,8 @@ def _met(plan: Schedule) -> list[Var]:
             axis = plan.axes(op.operands[0])[op["axis"]]
             found |= {axis: None} if axis is not None else {}
         elif op.kind == "dot":
-            rank = len(op.operands[0].shape)
-            axis = plan.axes(op.operands[0])[rank - 1]
-            found |= {axis: None} if axis is not None else {}
+            for axis in (plan.axes(op.operands[0])[-1], plan.axes(op.operands[1])[-2]):
+                found |= {axis: None} if axis is not None else {}
         elif op.kind in ("call", "reshape"):
             found |= {v: None for x in (*op.operands, *op.results) for v in plan.axes(x) if v is not None}
     return list(found)
