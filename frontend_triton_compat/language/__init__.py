@@ -14,6 +14,7 @@ from frontend_triton_compat.language import extra, math, random, target_info
 from frontend_triton_compat.language import methods as _methods
 from frontend_triton_compat.language import rows_arith as _rows_arith
 from frontend_triton_compat.language import rows_cast as _rows_cast
+from frontend_triton_compat.language import rows_gpu as _rows_gpu
 from frontend_triton_compat.language import rows_math as _rows_math
 from frontend_triton_compat.language import rows_move as _rows_move
 from frontend_triton_compat.language import rows_scan as _rows_scan

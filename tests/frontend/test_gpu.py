@@ -7,6 +7,7 @@ import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
 import pallas_core as pc
 from bridge.diagnostics import Diagnostic
+from frontend_triton_compat.language.extra import libdevice
 from pallas_core.offline import gpu_tools
 
 pytest.importorskip("absl", reason="Mosaic GPU needs absl-py: pip install 'torch-pallas[gpu]'")
@@ -128,6 +129,31 @@ def attention(q, k, v, o, stride, seq, scale, BQ: tl.constexpr, BK: tl.constexpr
     tl.store(o + base + rq[:, None] * D + rd[None, :], out, mask=rq[:, None] < seq)
 
 
+@triton.jit
+def thirds(x, o, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + i, mask=i < n)
+    tl.store(o + row * 3 * n + i, v + 1, mask=i < n)
+    tl.store(o + row * 3 * n + 2 * n + i, v * 2, mask=i < n)
+
+
+@triton.jit
+def functions(x, o, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    a = tl.abs(v) + 0.01
+    ok = i < n
+    tl.store(o + i, tl.sqrt(a), mask=ok)
+    tl.store(o + n + i, tl.floor(v), mask=ok)
+    tl.store(o + 2 * n + i, tl.erf(v), mask=ok)
+    tl.store(o + 3 * n + i, libdevice.expm1(v) + libdevice.log1p(a), mask=ok)
+    tl.store(o + 4 * n + i, libdevice.round(v) + libdevice.trunc(v) + tl.ceil(v), mask=ok)
+    tl.store(o + 5 * n + i, tl.where((v > 0) ^ ~(a > 1), v, libdevice.copysign(a, v)), mask=ok)
+    tl.store(o + 6 * n + i, ((v * 10).to(tl.int8) * 9 + 7).to(tl.float32), mask=ok)  # wraps
+    tl.store(o + 7 * n + i, v.to(tl.float8e5).to(tl.float32), mask=ok)
+
+
 def f32(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
@@ -163,6 +189,17 @@ def test_in_place():
 def test_what_is_not_stored_keeps_its_values():
     x = f32(4, 256)
     upper_half[(4,)].verify(x, 4, BLOCK=128, target="gpu:sm90a")
+
+
+def test_functions_without_a_lowering_of_their_own():
+    x = torch.linspace(-4, 4, 100)
+    x[:3] = torch.tensor([0.0, -0.0, 0.5])
+    functions[(1,)].verify(x, torch.empty(8, 100), 100, BLOCK=128, target="gpu:sm90a")
+
+
+def test_stores_to_parts_of_rows():
+    x, o = f32(3, 100), torch.full((3, 300), -1.0)
+    thirds[(3,)].verify(x, o, 100, BLOCK=128, target="gpu:sm90a")
 
 
 @pytest.mark.parametrize("shape", [(45, 70), (64, 128)])
@@ -250,6 +287,7 @@ def test_matrix_units(target, unit):
 SPEC = {
     "add": (add, (triton.cdiv(2**26 - 1, 1024),), [(2**26 - 1,)] * 3, (2**26 - 1,), {"BLOCK": 1024}),
     "softmax": (softmax, (256,), [(8192, 4096)] * 2, (4096, 4096, 8192, 4096), {"W": 4096}),
+    "functions": (functions, (1,), [(4096,), (8, 4096)], (4096,), {"BLOCK": 4096}),
     "transpose": (transpose, (128, 128), [(8192, 8192)] * 2, (8192, 8192, 8192, 1, 8192, 1), {"B": 64}),
 }
 

@@ -61,8 +61,7 @@ class Dots(GpuTiles):
             return
         if op.result not in self.shared and self._stays(op):
             tile = self.tile_of(access, None)
-            clean = all(n == self.share.sizes[d] for n, d in zip(tile.boxes, tile.dims))
-            self.shared[op.result] = Shared(self.copied(access, tile), tile.dims, clean)
+            self.shared[op.result] = Shared(self.copied(access, tile), tile.dims, tile.clean)
             return
         if self._goes_to_registers(op):
             tile = self.tile_of(access, None)

@@ -240,7 +240,7 @@ class Loops(Dots):
         memory = self.memory
         mine = (
             *(dict(d) for d in (memory.buffers, memory.barriers, memory.others, memory.staging)),
-            *(list(self.inputs), dict(self.outputs), list(self.head), {p: list(r) for p, r in self.stored.items()}),
+            *(list(self.inputs), list(self.outputs), list(self.head), list(self.stored)),
             *(dict(self.shared), set(self.dimensions.tiles), dict(self.staged)),
         )
         return (mine, *super()._snapshot())

@@ -43,12 +43,23 @@ class Tile:
         index: per dimension of the array, its index as source.
         dims: the tile variables that have a dimension there, in the array's order.
         boxes: elements of each that are copied; the rest of a buffer is padding.
+        clean: whether what is copied beyond the tile's own elements is zero.
     """
 
     array: Array
     index: tuple[str, ...]
     dims: tuple[Var, ...]
     boxes: tuple[int, ...]
+    clean: bool = True
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A store: the array it goes to, the parameter, and the box it writes over the whole grid; None: not known."""
+
+    array: Array
+    param: str
+    region: tuple[tuple[int, int], ...] | None
 
 
 @dataclass

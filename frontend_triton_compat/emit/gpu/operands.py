@@ -16,7 +16,7 @@ from frontend_triton_compat.access import Slice
 from frontend_triton_compat.demand import Access, Conjunct
 from frontend_triton_compat.emit.expr import Expr
 from frontend_triton_compat.emit.gpu.dims import Dimensions
-from frontend_triton_compat.emit.gpu.memory import Array, Memory, Tile
+from frontend_triton_compat.emit.gpu.memory import Array, Memory, Stored, Tile
 from frontend_triton_compat.emit.gpu.share import Share, kept_dims
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import untiled
@@ -38,10 +38,10 @@ class Operands(Emitter):
         self.lean = False  # whether results go straight to global memory, for want of shared memory
         self.memory = Memory()
         self.inputs: list[Array] = []
-        self.outputs: dict[str, Array] = {}
+        self.outputs: list[Array] = []
         self.scalars: dict[str, None] = {}
         self.head: list[str] = []  # copies that start with the block
-        self.stored: dict[str, list[tuple[tuple[int, int], ...] | None]] = {}
+        self.stored: list[Stored] = []
         self.names |= {"plgpu", "LAYOUT", "loaded", "index", "acc", "k", "k1", "interpret", "results"}
         self.grid = {v: self.fresh(v.name) for v in share.grid}
         self.starts: dict[Var, str] = {}
@@ -65,7 +65,8 @@ class Operands(Emitter):
         boxes: list[int] = []
         cut: list[tuple[int, int] | int | None] = []
         shape, padded, whole = [], [], []
-        kept = kept_dims(self.plan, access) if arrays is None else len(view.shape)
+        storing, clean = arrays is not None, True
+        kept = len(view.shape) if storing else kept_dims(self.plan, access)
         for i, (piece, size) in enumerate(zip(window.slices, view.shape)):
             if i == 0:
                 piece = Slice(piece.start - view.origin // view.strides[0], piece.steps, piece.opaques)
@@ -76,11 +77,15 @@ class Operands(Emitter):
             taken = None
             if var is not None and fixed and self.share.sizes[var] > (var.count or 1):
                 last = piece.start + (var.count or 1)
-                if last <= size:  # what lies behind it must not be seen: it is cut off, zeros come in its place
+                if storing and last < size:  # what lies behind it is not this store's: it gets an array of its own
+                    taken, size, text, reach = (piece.start, last), last - piece.start, "0", 0
+                elif not storing and last <= size:  # it must not be seen: it is cut off, zeros come in its place
                     taken, size = (0, last), last
             n = self.share.sizes[var] if var is not None else 1
             if var is not None and len(piece.steps) > 1 and var not in self.grid and n > (var.count or 1):
-                n = var.count or 1  # what follows belongs to the next program or turn
+                clean = False  # what follows belongs to the next program or turn
+                if storing:
+                    n = self._exact_box(access, var)
             need = max(size, reach + n)
             if i == kept - 1 and i:
                 unit = max(1, 16 // itemsize)
@@ -98,7 +103,21 @@ class Operands(Emitter):
                 dims.append(var)
                 boxes.append(n)
         parts = (tuple(cut), tuple(shape), tuple(padded), tuple(whole))
-        return Tile(self._array(access.param, parts, arrays), tuple(index), tuple(dims), tuple(boxes))
+        return Tile(self._array(access.param, parts, arrays), tuple(index), tuple(dims), tuple(boxes), clean)
+
+    def _exact_box(self, access: Access, var: Var) -> int:
+        """The elements of a tile, where a copy of just them is possible."""
+        count = var.count or 1
+        if self.share.rows and count * self.element(access.param).itemsize % self.chip.tma_align:
+            raise error(
+                "gpu-not-translated",
+                f"the store to {access.param!r} ends inside of a copy's unit",
+                where=access.op.where,
+                why=f"rows of {count} elements lie one behind the other in one dimension, and what is copied to global "
+                f"memory is a multiple of {self.chip.tma_align} bytes: it would overwrite the next row",
+                do="let the rows be a dimension of the tensor, with a stride that the kernel is told",
+            )
+        return count
 
     def _start(self, access: Access, piece: Slice) -> tuple[str, Var | None, int, bool]:
         """Where a dimension's part starts, its tile variable, the largest start, and whether the start is a number."""
@@ -286,11 +305,11 @@ class Operands(Emitter):
     def write(self, access: Access, value: Expr, mask: Expr | None) -> None:
         """Store a tile, or a scalar."""
         op = access.op
-        known = list(self.outputs.values())
-        tile = self.tile_of(access, known)
-        self.outputs.setdefault(access.param, tile.array)
+        tile = self.tile_of(access, self.outputs)
+        if tile.array not in self.outputs:
+            self.outputs.append(tile.array)
         name = self.element(access.param).numpy_name
-        self.stored.setdefault(access.param, []).append(self._region(access))
+        self.stored.append(Stored(tile.array, access.param, self._region(access)))
         order = self.dimensions.union([Expr("", tile.dims)])
         if mask is not None and mask.code != "True":
             old = self.read(access)

@@ -40,11 +40,11 @@ class Text(Loops):
             self.put("plgpu.wait_smem_to_gmem(0)")
         self.check_memory()
         name, scalars = plan.kernel.name, list(self.scalars)
-        written = [p for p in plan.written if p in self.outputs]
+        written = [p for p in plan.written if any(a.param == p for a in self.outputs)]
         kept = [p for p in written if not self.covered(p)]
         takes = dict.fromkeys([*(a.param for a in self.inputs), *kept])
         refs = [f"{a.name}_ref" for a in self.inputs] + [f"{s}_ref" for s in scalars]
-        outs = [f"{self.outputs[p].name}_ref" for p in written]
+        outs = [f"{a.name}_ref" for a in self.outputs]
         scratch = {
             **{b: f"plgpu.SMEM({shape}, jnp.{dt})" for b, (shape, dt) in self.memory.buffers.items()},
             **self.memory.others,
@@ -73,7 +73,7 @@ class Text(Loops):
             f"def {name}({', '.join([*takes, *scalars])}{', ' if takes or scalars else ''}interpret=None):",
         ]
         text += [line for a in self.inputs for line in self._prepared(a)]
-        shapes = [self._out_type(self.outputs[p]) for p in written]
+        shapes = [self._out_type(a) for a in self.outputs]
         grid = [str(self.share.steps(v)) for v in self.share.grid]
         one = "," if len(grid) == 1 else ""
         text += [
@@ -137,21 +137,27 @@ class Text(Loops):
 
     def _finished(self, param: str, i: int) -> list[str]:
         """The lines that make a result what the caller gets."""
-        array = self.outputs[param]
-        cut = "".join(f", :{n}" if n != m else ", :" for n, m in zip(array.shape, array.whole))[2:]
-        code = f"results[{i}]" + (f"[{cut}]" if array.shape != array.whole else "")
+        stores = [s for s in self.stored if s.param == param]
         if self.covered(param):
-            return [f"    result_{i} = {code}"]
-        out = [f"    written = {code}", f"    result_{i} = {param}"]
-        for region in self.stored[param]:
-            assert region is not None
-            parts = ", ".join(f"{lo}:{hi}" for lo, hi in region)
-            out.append(f"    result_{i} = result_{i}.at[{parts}].set(written[{parts}])")
+            return [f"    result_{i} = {self._result(stores[0].array)}"]
+        out = [f"    result_{i} = {param}"]
+        for store in stores:
+            assert store.region is not None
+            parts = ", ".join(f"{lo}:{hi}" for lo, hi in store.region)
+            own = [c[0] if isinstance(c, tuple) else 0 for c in store.array.cut]
+            inside = ", ".join(f"{lo - o}:{hi - o}" for (lo, hi), o in zip(store.region, own))
+            out.append(f"    result_{i} = result_{i}.at[{parts}].set({self._result(store.array)}[{inside}])")
         return out
+
+    def _result(self, array: Array) -> str:
+        """What the kernel gave for an array, without its padding."""
+        cut = "".join(f", :{n}" if n != m else ", :" for n, m in zip(array.shape, array.whole))[2:]
+        return f"results[{self.outputs.index(array)}]" + (f"[{cut}]" if array.shape != array.whole else "")
 
     def covered(self, param: str) -> bool:
         """Whether the stores to a parameter write all of it."""
-        shape, regions = self.plan.views[param].shape, self.stored[param]
+        stores = [s for s in self.stored if s.param == param]
+        shape, regions = self.plan.views[param].shape, [s.region for s in stores]
         if any(r is None for r in regions):
             access = next(a for a in self.plan.accesses.values() if a.param == param and a.op.kind != "load")
             raise error(
@@ -161,6 +167,8 @@ class Text(Loops):
                 why="what no block writes has to keep its old values, so the written part must be known",
                 do="store one tile a program at a place that follows from its program id",
             )
+        if len({id(s.array) for s in stores}) > 1:
+            return False
         boxes = [r for r in regions if r is not None]
         if any(all(lo <= 0 and hi >= n for (lo, hi), n in zip(box, shape)) for box in boxes):
             return True

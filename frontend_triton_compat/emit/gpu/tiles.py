@@ -14,7 +14,9 @@ from frontend_triton_compat.emit.expr import Expr, align, literal, tight, union
 from frontend_triton_compat.emit.gpu.operands import Operands
 from frontend_triton_compat.forms import Form, Opaque, Var
 from frontend_triton_compat.ir import Op, Value
-from frontend_triton_compat.types import TileType
+from frontend_triton_compat.language.table import Row
+from frontend_triton_compat.types import INT32, UINT32, TileType, dtype
+from pallas_core.targets.mosaic_gpu import SUBSTITUTES
 
 #: What changes nothing in a reduction: fn -> (of floats, of integers as a key of the dtype's limits).
 _NEUTRAL = {
@@ -127,6 +129,39 @@ class GpuTiles(Operands):
         named = [d for d in dims if d is not None]
         return self.spread(expr, named, name)
 
+    # -- elementwise
+
+    def row_code(self, row: Row, kind: str, op: Op | None) -> str:
+        """The expression of a row; its refusal with what Mosaic GPU takes instead."""
+        code = row.code_for("gpu", kind)
+        if not code.startswith("!"):
+            return code
+        raise error(
+            code[1:],
+            f"`{row.name}` on a GPU",
+            where=op.where if op is not None else None,
+            why="Mosaic GPU has no lowering for it, and nothing that it lowers says the same",
+            do=SUBSTITUTES.get(row.name, "compute it outside the kernel, or run the kernel on the CPU"),
+        )
+
+    def apply(self, fn: str, operands: list[Expr], element: Any, result: TileType, op: Op | None = None) -> Expr:
+        """A row of the table; 8-bit integers are computed with as 32."""
+        narrow = isinstance(element, dtype) and element.is_int() and element.primitive_bitwidth == 8
+        if not narrow or fn == "where":
+            return super().apply(fn, operands, element, result, op)
+        wide = INT32 if element.kind == "int" else UINT32
+        held = [
+            e
+            if e.literal is not None
+            else Expr(f"{tight(e.code)}.astype(jnp.{wide.numpy_name})", e.dims, None, e.fills)
+            for e in operands
+        ]
+        kind = result.with_element(wide) if result.element == element else result
+        found = super().apply(fn, held, wide, kind, op)
+        if result.element != element:
+            return found
+        return Expr(f"{tight(found.code)}.astype(jnp.{element.numpy_name})", found.dims)
+
     # -- reductions
 
     def reduce_(self, op: Op) -> Expr:
@@ -157,6 +192,14 @@ class GpuTiles(Operands):
             )
         var = expr.dims[axis]
         assert var is not None
+        if element.is_int() and element.primitive_bitwidth < 32:  # no arithmetic on 8 bits, and bools are numbers here
+            wide = UINT32 if element.kind == "uint" else INT32
+            code = align(expr, expr.dims)
+            number = f"jnp.where({code}, 1, 0)" if element.is_bool() else f"{tight(code)}.astype(jnp.{wide.numpy_name})"
+            found = self.reduction(fn, Expr(number, expr.dims), axis, wide, op)
+            if fn.startswith("arg") or element.is_bool():
+                return found if not element.is_bool() or fn.startswith("arg") or fn == "sum" else f"({found}) != 0"
+            return f"({found}).astype(jnp.{element.numpy_name})"
         neutral = _NEUTRAL[fn][0 if element.is_floating() else 1]
         if neutral in ("min", "max"):
             bits, signed = element.primitive_bitwidth, element.kind == "int"
