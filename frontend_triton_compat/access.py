@@ -163,16 +163,24 @@ def _carry_up(slices: list[Slice], strides: Sequence[int]) -> None:
             slices[i - 1] = Slice(slices[i - 1].start + whole, slices[i - 1].steps, slices[i - 1].opaques)
 
 
-def choose_strides(forms: Sequence[Form], masks: Sequence[Sequence[Form]], memory: Memory) -> tuple[int, ...]:
-    """The strides under which most accesses divide cleanly; more dimensions only where they help."""
+def choose_strides(
+    forms: Sequence[Form], masks: Sequence[Sequence[Form]], memory: Memory, blocked: bool = False
+) -> tuple[int, ...]:
+    """The strides under which most accesses divide cleanly; more dimensions only where they help.
+
+    With `blocked`, a serial variable that moves along the lanes by whole vectors needs no dimension of its own.
+    """
     best, best_score = (1,), (-1, 0, 0)
     for chain in chains_of(forms, memory):
         windows = [divide(f, chain, m) for f, m in zip(forms, masks)]
         clean = sum(w is not None for w in windows)
         # One variable a dimension is what a block is made of; ties go to fewer dimensions.
         slices = [s for w in windows if w for s in w.slices]
-        crowded = sum(len(s.steps) + len(s.opaques) > 1 for s in slices)
-        scattered = sum(step != 1 for s in slices for step in (*s.steps.values(), *s.opaques.values()))
+        moving = [_moving(s, blocked and i == len(chain) - 1) for w in windows if w for i, s in enumerate(w.slices)]
+        crowded = sum(len(steps) + len(s.opaques) > 1 for s, steps in zip(slices, moving))
+        scattered = sum(
+            step != 1 for s, steps in zip(slices, moving) for step in (*steps.values(), *s.opaques.values())
+        )
         score = (clean, -crowded - scattered, -len(chain))
         if score > best_score:
             best, best_score = chain, score
@@ -189,6 +197,11 @@ def chains_of(forms: Sequence[Form], memory: Memory) -> list[tuple[int, ...]]:
     for pool in (own, sorted(coefficients, reverse=True), sorted(coefficients | set(own), reverse=True)):
         candidates += _chains(pool)
     return list(dict.fromkeys(candidates))
+
+
+def _moving(piece: Slice, lanes: bool) -> dict[Var, int]:
+    """The variables that make a dimension crowded: not those that only pick which whole vectors of lanes are meant."""
+    return {v: step for v, step in piece.steps.items() if not (lanes and v.serial and step % 128 == 0)}
 
 
 def _chains(pool: Sequence[int]) -> list[tuple[int, ...]]:

@@ -82,7 +82,7 @@ def schedule(
     if chunked and not plan.ordered:
         chunk(plan)
     finish_accesses(plan)
-    make_windows(plan)
+    make_windows(plan, blocked)
     order_batch(plan)
     return plan
 

@@ -56,8 +56,8 @@ def _unique(mask: list[Conjunct]) -> list[Conjunct]:
     return out
 
 
-def make_windows(plan: Schedule) -> None:
-    """Choose a view for every argument, and a window in it for every access."""
+def make_windows(plan: Schedule, blocked: bool = False) -> None:
+    """Choose a view for every argument, and a window in it for every access; `blocked` as for `schedule`."""
     by_param: dict[str, list[Access]] = {}
     for access in plan.accesses.values():
         by_param.setdefault(access.param, []).append(access)
@@ -68,7 +68,7 @@ def make_windows(plan: Schedule) -> None:
             [plan.form(c.form) for c in plan.demand.accesses[a.op].all_conditions if c.form is not None]
             for a in accesses
         ]
-        strides = choose_strides(forms, masks, memory)
+        strides = choose_strides(forms, masks, memory, blocked)
         windows = [divide(f, strides, m) for f, m in zip(forms, masks)]
         scattered = [a.form for a, w in zip(accesses, windows) if w is None]
         plan.views[param] = make_view(memory, strides, [w for w in windows if w is not None], scattered)
