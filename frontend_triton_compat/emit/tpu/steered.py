@@ -194,13 +194,15 @@ class Steered(Text):
         inner = (*spec.inner[:-1], None, spec.inner[-1])
         return Spec(spec.ref, spec.param, block, index, inner, shape, "rows"), (*dims[:-1], None, dims[-1])
 
-    def _swept(self, access: Access, i: int, piece: Slice) -> tuple[int | None, Var | int, Part, Var | None]:
+    def _swept(
+        self, access: Access, i: int, piece: Slice, upright: bool
+    ) -> tuple[int | None, Var | int, Part, Var | None]:
         """As on a grid of blocks; a program may have a row of a matrix."""
         if i == len(self.plan.views[access.param].shape) - 2 and piece.start == 0 and list(piece.steps.values()) == [1]:
             (var,) = piece.steps
             if self.blocks.single(var):
                 return None, var, None, None
-        return super()._swept(access, i, piece)
+        return super()._swept(access, i, piece, upright)
 
     def _settle_view(self, param: str) -> None:
         """Choose another view of an argument if some access of it is neither a block nor a copy."""
