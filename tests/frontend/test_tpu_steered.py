@@ -175,6 +175,30 @@ def scatter_rows(x, idx, out, dim, D: tl.constexpr):
 
 
 @triton.jit
+def decode(q, k, v, out, lens, scale, S, H: tl.constexpr, D: tl.constexpr, BN: tl.constexpr):
+    b = tl.program_id(0)
+    h = tl.program_id(1)
+    d = tl.arange(0, D)
+    qv = tl.load(q + (b * H + h) * D + d)
+    n = tl.load(lens + b)
+    m = float("-inf")
+    l = 0.0
+    acc = tl.zeros((D,), tl.float32)
+    for j0 in range(0, n, BN):
+        j = j0 + tl.arange(0, BN)
+        at = ((b * S + j[:, None]) * H + h) * D + d[None, :]
+        s = tl.sum(tl.load(k + at, mask=(j < n)[:, None], other=0.0) * qv[None, :], 1) * scale
+        s = tl.where(j < n, s, float("-inf"))
+        nm = tl.maximum(m, tl.max(s, 0))
+        p = tl.exp(s - nm)
+        a = tl.exp(m - nm)
+        l = l * a + tl.sum(p, 0)
+        acc = acc * a + tl.sum(p[:, None] * tl.load(v + at, mask=(j < n)[:, None], other=0.0), 0)
+        m = nm
+    tl.store(out + (b * H + h) * D + d, acc / l)
+
+
+@triton.jit
 def kv_write(k, slot, cache, H: tl.constexpr, D: tl.constexpr, P: tl.constexpr):
     t = tl.program_id(0)
     s = tl.load(slot + t)
@@ -283,6 +307,9 @@ def launches():
     lengths = torch.tensor([70, 1, 33], dtype=torch.int32)
     args = (r(3, 4, 64), r(20, 4, 16, 64), r(20, 4, 16, 64), table, lengths, r(3, 4, 64), 0.125, 5)
     yield "paged-attention", paged, args, {"H": 4, "D": 64, "P": 16}, (3, 4)
+    lengths = torch.tensor([40, 1, 17], dtype=torch.int32)
+    args = (r(3, 2, 32), r(3, 40, 2, 32), r(3, 40, 2, 32), torch.zeros(3, 2, 32), lengths, 0.2, 40)
+    yield "decode", decode, args, {"H": 2, "D": 32, "BN": 16}, (3, 2)
     qkv = [r(87, 2, 128) for _ in range(3)]
     args = (*qkv, cu, torch.zeros(87, 2, 128), 0.09)
     yield "varlen-attention", varlen, args, {"H": 2, "D": 128, "BM": 16, "BN": 16}, (4, 2, 3)

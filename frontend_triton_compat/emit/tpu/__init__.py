@@ -74,7 +74,7 @@ class SteeredEmitter(TpuEmitter, Steered):
 
 
 #: Diagnostics of the grid of blocks after which a kernel that loaded numbers steer is emitted one program at a time.
-STEERED_BY = ("access-not-tiled", "tpu-not-translated")
+STEERED_BY = ("access-not-tiled", "indirect-access", "tpu-not-translated", "tpu-unaligned-slice", "run-time-trips")
 
 
 def steered(kernel: Kernel, memories: Mapping[str, Memory], aliases: Mapping[str, tuple[str, int]]) -> bool:
