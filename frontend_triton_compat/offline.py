@@ -148,7 +148,7 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         try:
             plan, module = plan_for(build, memories, aliases, emit, blocked=True, steered=True)
         except Diagnostic as again:
-            raise (refused if again.slug in tpu.STEERED_BY[:2] else again) from None
+            raise (refused if again.slug in tpu.STEERED_BY[:3] else again) from None
     note_short_grid(plan, sizes)
     _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
     return module

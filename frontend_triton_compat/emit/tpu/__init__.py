@@ -73,8 +73,8 @@ class SteeredEmitter(TpuEmitter, Steered):
     """Statements of one program whose scalars are numbers."""
 
 
-#: Diagnostics of the grid of blocks after which a kernel that loaded numbers steer is emitted one program at a time.
-STEERED_BY = ("access-not-tiled", "indirect-access", "tpu-not-translated", "tpu-unaligned-slice", "run-time-trips")
+#: Diagnostics that say of a grid of blocks that loaded numbers decide too much for it, or may be due to that.
+STEERED_BY = ("access-not-tiled", "indirect-access", "run-time-trips", "tpu-not-translated", "tpu-unaligned-slice")
 
 
 def steered(kernel: Kernel, memories: Mapping[str, Memory], aliases: Mapping[str, tuple[str, int]]) -> bool:
