@@ -179,15 +179,15 @@ def scatter(x, index, o, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def scatter_rows(x, index, o, BLOCK: tl.constexpr):
+def scatter_pairs(x, index, o, BLOCK: tl.constexpr):
     row, k = tl.program_id(0), tl.arange(0, BLOCK)
-    tl.store(o + tl.load(index + row) * BLOCK + k, tl.load(x + row * BLOCK + k))
+    tl.store(o + tl.load(index + row) + 2 * k, tl.load(x + row * BLOCK + k))
 
 
 @triton.jit
 def from_somewhere(x, index, o, BLOCK: tl.constexpr):
     start, k = tl.load(index), tl.arange(0, BLOCK)
-    tl.store(o + k, tl.load(x + start + k))
+    tl.store(o + k, tl.load(x + start + 2 * k))
 
 
 @triton.jit
@@ -200,7 +200,7 @@ def last(x, index, o, BLOCK: tl.constexpr):
     ("kernel", "slug", "said"),
     [
         (scatter, "indirect-access", "turn it round"),
-        (scatter_rows, "indirect-access", "argsort"),
+        (scatter_pairs, "indirect-access", "argsort"),
         (from_somewhere, "indirect-access", "start.item()"),
         (last, "store-conflict", "row for each"),
     ],
