@@ -18,7 +18,7 @@ from frontend_triton_compat.access import Memory
 from frontend_triton_compat.affine import Affine, Numbers
 from frontend_triton_compat.demand import Walker
 from frontend_triton_compat.dims import Dims, infer
-from frontend_triton_compat.forms import Var
+from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Kernel
 from frontend_triton_compat.schedule.chunks import chunk
 from frontend_triton_compat.schedule.crop import crop, too_small
@@ -104,6 +104,9 @@ def _analyse(
     walker = Walker(kernel, dims, affine, ordered)
     plan = Schedule(kernel, dims, affine, walker.out, walker, memories, ordered=ordered)
     fold_loops(plan)
+    for loop in affine.loops.values():
+        if loop.var.size == 1 and loop.var.serial:
+            plan.table[loop.var] = Form()  # its only turn is turn 0
     return plan
 
 
