@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bridge.devices import Target
 from frontend_triton_compat.arguments import Call
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.offline import specs_of, translate
@@ -66,7 +67,10 @@ def port(kernel: JITFunction, arguments: Mapping[str, Any], grid: Any, target: s
     call = kernel._signature.call((), arguments, placeless=True)
     where = kernel.where
     file = where.file if where is not None else ""
-    takes = [line for line in _described(module, call) if "interpret" not in line or "interpret=False" in module.source]
+    fp16 = Target.parse(target).kind == "gpu"
+    takes = [
+        line for line in _described(module, call, fp16) if "interpret" not in line or "interpret=False" in module.source
+    ]
     users = _Users(file, where.line if where is not None else 0, frozenset(kernel.fn.__code__.co_varnames))
     text = _annotated(module, users, takes)
     place = f"{Path(file).name}:{where.line}" if where is not None else kernel.fn.__name__
@@ -74,8 +78,20 @@ def port(kernel: JITFunction, arguments: Mapping[str, Any], grid: Any, target: s
     head = [f"`{module.entry}` is {place} for {target}; quoted lines are of that file. Its launch:", *shown]
     imports, helpers, body = _parted(text, module.entry)
     return Ported(
-        module.entry, tuple(head if launch else head[:1]), imports, helpers, body, _example(module, call, text)
+        module.entry, tuple(head if launch else head[:1]), imports, helpers, body, _example(module, call, text, fp16)
     )
+
+
+_TPU_OR_NOT = (
+    "    # Elsewhere than on a TPU every grid step is simulated: small shapes, or patience.",
+    '    interpret = False if jax.default_backend() == "tpu" else pltpu.InterpretParams()',
+)
+
+
+_GPU_ONLY = (
+    '    if jax.default_backend() != "gpu":',
+    '        raise SystemExit("these kernels run on an NVIDIA GPU; without one, `torch-pallas verify` simulates them")',
+)
 
 
 def module_of(parts: Sequence[Ported]) -> str:
@@ -91,10 +107,9 @@ def module_of(parts: Sequence[Ported]) -> str:
         text += ["", "", *(f"# {line}" for line in part.head), part.body]
     text += ["", "", 'if __name__ == "__main__":', "    keys = iter(jax.random.split(jax.random.key(0), 256))"]
     if any("interpret=interpret" in line for part in parts for line in part.example):
-        text += [
-            "    # Elsewhere than on a TPU every grid step is simulated: small shapes, or patience.",
-            '    interpret = False if jax.default_backend() == "tpu" else pltpu.InterpretParams()',
-        ]
+        text += _TPU_OR_NOT
+    if any("mosaic_gpu" in line for line in imports):
+        text += _GPU_ONLY
     for part in parts:
         text += [""] * several + [f"    {line}" if line else "" for line in part.example]
     return "\n".join(text) + "\n"
@@ -118,10 +133,10 @@ def _parted(text: str, entry: str) -> tuple[tuple[str, ...], dict[str, str], str
     return tuple(imports), helpers, "\n\n\n".join(rest)
 
 
-def _described(module: Module, call: Call) -> list[str]:
+def _described(module: Module, call: Call, fp16: bool) -> list[str]:
     """The docstring of the function that is called: what it takes and returns."""
     lines = ["Run the kernel.", "", "Args:"]
-    for operand, spec in zip(module.operands, specs_of(module, call)):
+    for operand, spec in zip(module.operands, specs_of(module, call, fp16)):
         text = f"    {operand.param}: {spec.dtype.name}[{', '.join(map(str, operand.shape))}]"
         lines.append(text + ("." if operand.scalar else _lying(call, operand.param, operand.shape, operand.start)))
     lines += ["    interpret: whether to run it without a TPU.", "", "Returns:"]
@@ -448,10 +463,10 @@ def _may_move(node: ast.Assign, between: Sequence[ast.stmt], user: ast.stmt, edi
 # -- an example
 
 
-def _example(module: Module, call: Call, text: str) -> tuple[str, ...]:
+def _example(module: Module, call: Call, text: str, fp16: bool) -> tuple[str, ...]:
     """Statements that call the module's function on arrays of the launch's shapes."""
     lines = ["arguments = ("]
-    for operand, spec in zip(module.operands, specs_of(module, call)):
+    for operand, spec in zip(module.operands, specs_of(module, call, fp16)):
         kind = spec.dtype.name.replace("64", "32")
         if operand.scalar:
             number = call.scalars[operand.param] if operand.param in call.scalars else call.ints[operand.param]

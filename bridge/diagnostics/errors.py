@@ -15,14 +15,18 @@ from bridge.diagnostics.registry import Entry, lookup
 from bridge.diagnostics.where import Where
 
 
+def _indented(text: str) -> str:
+    first, *rest = text.split("\n")
+    return "\n".join([first, *(f"       {line}".rstrip() for line in rest)])
+
+
 def _render(entry: Entry, what: str, where: Where | None, why: str, do: Sequence[str]) -> str:
     lines = [f"{entry.code} {entry.slug}: {what or entry.title}"]
     if where is not None:
         lines.append(where.render())
     if why:
-        lines.append("  why: " + why.replace("\n", "\n       "))
-    for remedy in do:
-        lines.append("  do:  " + remedy.replace("\n", "\n       "))
+        lines.append("  why: " + _indented(why))
+    lines += ["  do:  " + _indented(remedy) for remedy in do]
     lines.append(f"  more: torch-pallas explain {entry.code}")
     return "\n".join(lines)
 

@@ -12,7 +12,7 @@ from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.rewrites import Rewrite, with_comparisons, without_atomics
 from frontend_triton_compat.forms import Opaque
-from frontend_triton_compat.ir import Op
+from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.language.table import Row
 from frontend_triton_compat.schedule import Schedule
 
@@ -20,7 +20,7 @@ from frontend_triton_compat.schedule import Schedule
 def untiled(plan: Schedule, access: Access, place: str = "a TPU") -> Diagnostic:
     """The diagnostic for an access that no block covers: it names the term of the address that breaks it."""
     param = access.param
-    loaded = next((o for o in plan.form(access.form).opaques if not o.fn), None)
+    loaded = next((o for o in plan.form(access.form).opaques if not o.fn and _from_memory(o.value)), None)
     if loaded is not None:
         return _indirect(plan, access, loaded)
     return error(
@@ -31,6 +31,24 @@ def untiled(plan: Schedule, access: Access, place: str = "a TPU") -> Diagnostic:
         f"into {param!r}, {_broken_term(plan, access)} is no such step",
         do=f"address {param!r} as base + row * stride + arange, one program or loop variable a dimension",
     )
+
+
+def _from_memory(value: Value) -> bool:
+    """Whether a number is made of what was loaded, rather than of the program's own."""
+    seen: set[Value] = set()
+    left = [value]
+    while left:
+        one = left.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        op = one.producer or one.owner
+        if op is None:
+            continue
+        if op.kind in ("load", "atomic") or (op.kind == "arg" and not one.type.is_pointer):
+            return True
+        left += [*op.operands, *(y for region in op.regions for y in region.yields)]
+    return False
 
 
 def _indirect(plan: Schedule, access: Access, loaded: Opaque) -> Diagnostic:
@@ -128,7 +146,7 @@ def _broken_term(plan: Schedule, access: Access) -> str:
         line = f" of line {op.where.line}" if op is not None else ""
         if opaque.fn:
             return f"{name}{line}, {words.get(opaque.fn, opaque.fn)} that the known sizes do not resolve,"
-        return f"{name}{line}, which is known at run time only,"
+        return f"{name}{line}, which is computed and no start plus a step,"
     return " + ".join(f"{c} * {getattr(s, 'name', 'value')}" for s, c in form.terms.items()) or str(form.const)
 
 
