@@ -15,6 +15,9 @@ from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import ALONG_AXIS, walk
 from frontend_triton_compat.schedule.plan import Schedule
 
+#: Reduction -> what joins its parts: a loop that does so reduces over its iterations as well.
+_JOINS = {"sum": ("add",), "max": ("max", "maximum"), "min": ("min", "minimum")}
+
 
 def product_grid(plan: Schedule) -> bool:
     """Whether atoms and program ids in use number the programs uniquely and completely, as a product."""
@@ -208,10 +211,10 @@ def _mergeable(plan: Schedule, roots: list[Form], outer: Var, inner: Var) -> boo
             continue
         # A contraction over iterations and lanes alike is what an accumulating loop is.
         fold = adders.get(op)
-        if op.kind == "reduce" and op["fn"] == "sum":
+        if op.kind == "reduce" and op["fn"] in _JOINS:
             users = plan.demand.users.get(op.result, [])
             fold = adders.get(users[0]) if len(users) == 1 and users[0].kind == "map" else None
-            if fold is not None and users[0]["fn"] != "add":
+            if fold is not None and users[0]["fn"] not in _JOINS[op["fn"]]:
                 return False
         if op.kind in ("scan", "scan_by", "reduce_by") or fold is None or clash != {fold.loop.var}:
             return False

@@ -124,6 +124,22 @@ def distances(p, q, y, grad, loss, stride, n, skipped, B: tl.constexpr):
     tl.store(loss + row, total)
 
 
+@triton.jit
+def weighted(x, y, w, o, n, B: tl.constexpr):
+    """A table that every program picks from, and goes over; and extremes over lanes and iterations."""
+    row = tl.program_id(0)
+    weight, most, least, total = tl.load(w + tl.load(y + row)), -float("inf"), float("inf"), 0.0
+    for i in range(0, n, B):
+        at = i + tl.arange(0, B)
+        v = tl.load(x + row * n + at, mask=at < n, other=0.0)
+        total += tl.sum(v * tl.load(w + at, mask=at < n, other=0.0))
+        most = tl.maximum(most, tl.max(tl.where(at < n, v, -float("inf"))))
+        least = tl.minimum(least, tl.min(tl.where(at < n, v, float("inf"))))
+    tl.store(o + row * 3, total * weight)
+    tl.store(o + row * 3 + 1, most)
+    tl.store(o + row * 3 + 2, least)
+
+
 def turned(q, cos, sin, shared):
     c, s = (t.repeat(q.shape[0] if shared else 1, 1).reshape(q.shape[0], q.shape[1], 1, -1) for t in (cos, sin))
     half = q.shape[-1] // 2
@@ -187,6 +203,16 @@ def test_one_element_of_a_row_is_stored(rows, n, block, dtype):
     args = (logits, labels.int(), torch.zeros(rows), n, n, -100)
     want = {"x": exact.grad.to(dtype), "loss": losses.detach().float()}
     classes[(rows,)].verify(*args, B=block, target="tpu:v5e", reference=want, **close)
+
+
+@pytest.mark.parametrize("rows,n,block", [(13, 301, 512), (37, 1301, 128)])
+def test_weights_of_labels(rows, n, block):
+    x, w, labels = -torch.rand(rows, n), torch.rand(n), torch.randint(0, n, (rows,), dtype=torch.int32)
+    x[2, 5] = torch.nan  # which tl.max leaves out; its row's total is NaN
+    low, high = x.nan_to_num(1.0).amin(1), x.nan_to_num(-2.0).amax(1)
+    want = torch.stack([(x * w).sum(1) * w[labels.long()], high, low], 1)
+    args = (x, labels, w, torch.empty(rows, 3), n)
+    weighted[(rows,)].verify(*args, B=block, target="tpu:v5e", reference={"o": want})
 
 
 @pytest.mark.parametrize("rows,n,block", [(13, 301, 512), (37, 301, 128)])

@@ -44,6 +44,10 @@ Operators of packages from PyPI, unmodified, on CPU tensors with `import triton`
 forward and backward in the dtypes that its row names and held against its formula in torch at float64: *right* within
 rounding, *diagnosed* with a code (`torch-pallas explain` prints its page), *stops* with an error of its own, or *not
 supported* on a CPU. Written by `tests/thirdparty/run.py --write`; the rows are in `tests/thirdparty/rows_*.py`.
+
+The column *TPU* says of the kernels that a row launches in fp32, at the row's small sizes: *ok*, where the TPU form's
+values on Pallas' TPU interpreter equal the CPU form's and the compiler for v5e takes it, or the code of the diagnostic,
+with the kernel it is about. Nothing ran on a TPU. Written by `tests/thirdparty/tpu.py --write`.
 """
 
 
@@ -68,7 +72,8 @@ def section(package: str, results: list[table.Result]) -> str:
     text = table.markdown(results)
     note = getattr(importlib.import_module(f"rows_{package}"), "NOTE", "")
     told = f"{counted}\n\n{note}" if note else counted
-    return f"## {distribution} {version}\n\ntorch {torch.__version__.split('+')[0]}. {told}\n\n{text}\n"
+    page = f"## {distribution} {version}\n\ntorch {torch.__version__.split('+')[0]}. {told}\n\n{text}\n"
+    return table.with_column(page, distribution, table.on_tpu(package))
 
 
 def write(sections: dict[str, str], page: Path = DOCS) -> None:

@@ -12,12 +12,15 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from bridge.diagnostics import Diagnostic
 
+HEAD = "| operator | forward | backward | remark |"
+HEAD_WITH_TPU = "| operator | forward | backward | TPU | remark |"
 #: Largest error that is still rounding, for results that are sums of up to a few thousand terms; see `error_of`.
 TOLERANCE = {"float64": 1e-10, "float32": 2e-5, "float16": 5e-3, "bfloat16": 3e-2}
 
@@ -219,7 +222,7 @@ def run_rows(rows: Iterable[Row], dtypes: Iterable[str] = ()) -> list[Result]:
 
 def markdown(results: Iterable[Result]) -> str:
     """The table of a package: one line a row, dtypes with one outcome together."""
-    lines = ["| operator | forward | backward | remark |", "|---|---|---|---|"]
+    lines = [HEAD, "|---|---|---|---|"]
     by_row: dict[str, list[Result]] = {}
     for r in results:
         by_row.setdefault(r.row, []).append(r)
@@ -228,6 +231,49 @@ def markdown(results: Iterable[Result]) -> str:
         cells = [_outcome([(r.dtype, getattr(r, part)) for r in group]) for part in ("forward", "backward")]
         lines.append("| " + " | ".join([name, *cells, "; ".join(remarks)]) + " |")
     return "\n".join(lines)
+
+
+def on_tpu(package: str) -> dict[str, str]:
+    """Row -> what a TPU makes of the kernels that it launches, from what `tpu.py` wrote down; {} where it did not."""
+    page = Path(__file__).with_name(f"tpu_{package}.txt")
+    found: dict[str, dict[str, str]] = {}
+    for line in page.read_text().splitlines() if page.exists() else ():
+        row, outcome, kernel = line.split("\t")
+        found.setdefault(row, {})[kernel] = outcome
+    return {row: _in_words(outcomes) for row, outcomes in found.items()}
+
+
+def _in_words(outcomes: Mapping[str, str]) -> str:
+    refused: dict[str, dict[str, None]] = {}
+    for kernel, outcome in outcomes.items():
+        if outcome != "ok":
+            refused.setdefault(outcome, {})[kernel.partition("(")[0]] = None
+    told = "; ".join(f"{code} (`{'`, `'.join(kernels)}`)" for code, kernels in sorted(refused.items()))
+    return f"ok but {told}" if told and "ok" in outcomes.values() else told or "ok"
+
+
+def with_column(page: str, distribution: str, column: Mapping[str, str]) -> str:
+    """A page whose table of a package says what a TPU makes of every row's kernels."""
+    if not column:
+        return page
+    at = page.index(f"## {distribution} ")
+    end = page.find("\n## ", at)
+    end = len(page) if end < 0 else end
+    lines = page[at:end].splitlines()
+    known = any(line == HEAD_WITH_TPU for line in lines)
+    for i, line in enumerate(lines):
+        if not line.startswith("|"):
+            continue
+        name, forward, backward, *rest = line.strip("|").split(" | " if not line.startswith("|---") else "|")
+        rest = rest[1:] if known else rest
+        if line in (HEAD, HEAD_WITH_TPU):
+            lines[i] = HEAD_WITH_TPU
+        elif line.startswith("|---"):
+            lines[i] = "|---|---|---|---|---|"
+        else:
+            cells = [name.strip(), forward, backward, column.get(name.strip(), "–"), " | ".join(rest).strip()]
+            lines[i] = "| " + " | ".join(cells) + " |"
+    return page[:at] + "\n".join(lines) + ("\n" if page[end - 1 : end] == "\n" else "") + page[end:]
 
 
 def _first_line(text: str) -> str:

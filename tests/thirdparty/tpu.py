@@ -1,8 +1,9 @@
 """The third-party table's second stage: the kernels that a package's operators launch, on a TPU.
 
-Input: a package on the path, a target. Output: a line a kernel and launch: *ok* (the interpreter's values equal the CPU
+Input: a package on the path, a target. Output: a line a row and kernel: *ok* (the interpreter's values equal the CPU
 form's, and the real compiler takes it), a diagnostic's code, or what is wrong; ``--json`` as data; ``--write`` the list
-of what is ok (`tpu_<package>.txt`), which a test holds. Law: arguments are the launches' own, small ones.
+(`tpu_<package>.txt`, which a test holds) and the column of docs/third_party.md. Law: arguments are the launches' own,
+small ones; a launch that differs from one before in numbers alone is not judged again.
 
     PYTHONPATH=/tmp/packages python tests/thirdparty/tpu.py --package liger --target tpu:v5e --write
 """
@@ -64,23 +65,32 @@ def outcome(one: Launch, target: str, interpret: bool = True) -> tuple[str, str]
 
 
 def results(package: str, target: str, only: str = "", dtypes: tuple[str, ...] = ("float32",)) -> Iterator[Any]:
-    """One result a launch that is not like one before."""
-    seen: set[str] = set()
+    """One result a row and kernel."""
+    judged: dict[str, tuple[str, str]] = {}
     for row in run.rows_of(package):
         if row.unsupported or not re.search(only, row.name):
             continue
         for dtype in row.dtypes:
             if dtype not in dtypes:
                 continue
-            for one in launches(row, dtype):
-                key = key_of(one)
-                if key in seen:
-                    continue
-                seen.add(key)
+            for key, one in {key_of(one): one for one in launches(row, dtype)}.items():
                 start = time.perf_counter()
-                said, why = outcome(one, target)
+                if key not in judged:
+                    judged[key] = outcome(one, target)
+                said, why = judged[key]
                 took = time.perf_counter() - start
                 yield {"row": row.name, "dtype": dtype, "kernel": key, "outcome": said, "why": why, "seconds": took}
+
+
+def write(package: str, found: list[dict[str, Any]]) -> None:
+    """Write down the rows that were judged; others stay as they are."""
+    page = HERE / f"tpu_{package}.txt"
+    rows = {r["row"] for r in found}
+    old = [line for line in page.read_text().splitlines() if line.split("\t")[0] not in rows] if page.exists() else []
+    page.write_text(
+        "\n".join(sorted({*old, *("\t".join((r["row"], r["outcome"], r["kernel"])) for r in found)})) + "\n"
+    )
+    run.DOCS.write_text(table.with_column(run.DOCS.read_text(), run.PACKAGES[package][0], table.on_tpu(package)))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -91,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="rows whose name matches this regular expression")
     parser.add_argument("--dtype", action="append", default=[], help="default: float32")
     parser.add_argument("--json", action="store_true", help="print the results as one JSON list")
-    parser.add_argument("--write", action="store_true", help="write the list of what is ok")
+    parser.add_argument("--write", action="store_true", help="write the list and the column")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the whole message of what stopped")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore", DiagnosticNote)
@@ -106,8 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         json.dump(found, sys.stdout, indent=1)
     if options.write:
-        lines = sorted({f"{r['outcome']}\t{r['kernel']}" for r in found})
-        (HERE / f"tpu_{options.package}.txt").write_text("\n".join(lines) + "\n")
+        write(options.package, found)
     return int(any(r["outcome"] == "wrong" for r in found))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from frontend_triton_compat.access import Slice, Window, choose_strides, divide, make_view
+from frontend_triton_compat.access import Memory, Slice, Window, choose_strides, divide, make_view
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.expr import Expr, align, tight, union
 from frontend_triton_compat.emit.tpu.gather import picks_rows
@@ -20,6 +20,9 @@ from frontend_triton_compat.schedule import Schedule
 
 if TYPE_CHECKING:
     from frontend_triton_compat.emit.tpu.facing import Facing
+
+#: Most elements of a table that every row of a grid step is compared with.
+_LONGEST_TABLE = 1 << 17
 
 
 def rows_instead(plan: Schedule) -> dict[Op, tuple[Var, Form]]:
@@ -42,6 +45,8 @@ def _rows_of(plan: Schedule, param: str, accesses: list[Access]) -> dict[Op, tup
         [plan.form(c.form) for c in plan.demand.accesses[a.op].all_conditions if c.form is not None] for a in accesses
     ]
     strides = choose_strides(forms, masks, memory)
+    if len(strides) == 1 and _is_table(accesses, memory):
+        strides = (memory.shape[0], 1)
     found: dict[Op, tuple[Var, Form]] = {}
     windows: list[Window] = []
     for access, form, mask in zip(accesses, forms, masks):
@@ -64,6 +69,14 @@ def _rows_of(plan: Schedule, param: str, accesses: list[Access]) -> dict[Op, tup
     for access, window in zip(accesses, windows):
         plan.windows[access.op] = window
     return found
+
+
+def _is_table(accesses: list[Access], memory: Memory) -> bool:
+    """Whether a 1-D array that is only read can stand for a row of every program: lanes go over it, or nothing does."""
+    lanes = all(
+        a.op.kind == "load" and all(any(p.kind == "axis" for p in v.parts()) for v in a.form.vars) for a in accesses
+    )
+    return lanes and len(memory.shape) == 1 and memory.strides == (1,) and 1 < memory.shape[0] <= _LONGEST_TABLE
 
 
 def element(emitter: Facing, access: Access, row: Expr, lane: Var, number: Form) -> Expr:
