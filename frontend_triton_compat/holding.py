@@ -10,6 +10,7 @@ says so.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -126,12 +127,52 @@ class _Holder:
         fn = op.attrs.get("fn")
         if op.kind in ("cast", "bitcast"):
             source = self.was.get(op.operands[0]) or op.operands[0].type.element
-            return not (isinstance(source, dtype) and source.is_int() and _inside(source, element))
+            if isinstance(source, dtype) and source.is_int() and _inside(source, element):
+                return False
+            least, most = float_range(op.operands[0])
+            return op.kind == "bitcast" or not (_limits(element)[0] <= least and most <= _limits(element)[1])
         if op.kind == "map":
             return fn in _LEAVING
         if op.kind in ("reduce", "scan"):
             return fn in ("prod", "cumprod", "cumsum", "sum")
         return op.kind in ("reduce_by", "scan_by", "each")
+
+
+def float_range(value: Value, depth: int = 16) -> tuple[float, float]:
+    """Numbers between which a value lies, as far as clamps, roundings and conversions to integers tell.
+
+    A value with a bound is no NaN: bounds begin at a `tl.maximum` or `tl.minimum` with a number, which leave NaN out.
+    """
+    op, everything = value.producer, (-math.inf, math.inf)
+    if op is None or depth == 0:
+        return everything
+    if op.kind == "const":
+        return float(op["value"]), float(op["value"])
+    if op.kind in ("splat", "broadcast", "expand_dims", "trans", "reshape"):
+        return float_range(op.operands[0], depth)
+    element = value.type.element
+    if op.kind == "cast" and isinstance(element, dtype) and element.name in ("int32", "int64"):
+        least, most = float_range(op.operands[0], depth - 1)  # cut towards zero
+        return _cut(least), _cut(most)
+    if op.kind != "map":
+        return everything
+    parts = [float_range(v, depth - 1) for v in op.operands[1 if op["fn"] == "where" else 0 :]]
+    fn, lows, highs = op["fn"], [p[0] for p in parts], [p[1] for p in parts]
+    if fn == "where":
+        return min(lows), max(highs)
+    if fn in ("maximum", "max"):  # NaN is left out: one side alone gives the bound
+        return max(lows), max(highs)
+    if fn in ("minimum", "min"):
+        return min(lows), min(highs)
+    if fn in ("floor", "ceil", "rint", "round", "trunc"):
+        return lows[0] - 1 if fn != "ceil" else lows[0], highs[0] + 1 if fn != "floor" else highs[0]
+    if fn in ("add", "sub") and element.is_floating() and all(map(math.isfinite, (*lows, *highs))):
+        return (lows[0] + lows[1], highs[0] + highs[1]) if fn == "add" else (lows[0] - highs[1], highs[0] - lows[1])
+    return everything
+
+
+def _cut(x: float) -> float:
+    return float(math.trunc(x)) if math.isfinite(x) else x
 
 
 def _inside(source: dtype, target: dtype) -> bool:

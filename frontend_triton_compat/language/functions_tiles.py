@@ -127,6 +127,23 @@ def folded(combine, x, axis):
 ''',
 )
 _add(
+    "small_sum",
+    '''
+def small_sum(x, axis):
+    """The sum of integers that fp32 holds, and all their sums with it."""
+    return jnp.sum(x.astype(jnp.float32), axis=axis, keepdims=True).astype(x.dtype)
+''',
+)
+_add(
+    "bounded_max",
+    '''
+def bounded_max(x, axis):
+    """The max of what is not NaN, of numbers that are never -infinity."""
+    found = jnp.max(jnp.where(x == x, x, -jnp.inf), axis=axis, keepdims=True)
+    return jnp.where(found == -jnp.inf, jnp.nan, found)
+''',
+)
+_add(
     "integer_sum",
     '''
 def integer_sum(x, axis):
@@ -145,29 +162,39 @@ def unsigned_extreme(fn, x, axis):
 )
 
 
-def _first(name: str, compare: str, edge: str) -> str:
+def _found(name: str, compare: str, edge: str) -> str:
+    """Source of the extreme element of floats and its index: NaN counts as extreme, and the first one counts."""
+    return f'''
+def {name}_found(x, axis):
+    """The {name} element and its index, or the first NaN: its index is not raised by the length."""
+    n, wide = x.shape[axis], x.astype(jnp.float32)
+    at = lax.broadcasted_iota(jnp.int32, x.shape, axis).astype(jnp.float32)
+    best = jnp.{compare}(jnp.where(wide == wide, wide, {edge}), axis=axis, keepdims=True)
+    place = jnp.where(wide == wide, jnp.where(wide == best, at + n, 2.0 * n), at)
+    place = jnp.min(place, axis=axis, keepdims=True)
+    index = jnp.where(place < n, place, place - n).astype(jnp.int32)
+    return jnp.where(place < n, jnp.nan, best).astype(x.dtype), index
+'''
+
+
+def _first(name: str, compare: str) -> str:
     """Source of the index of the first extreme element; NaN counts as extreme."""
     return f'''
 def first_{name}(x, axis):
     """Index of the first {name} element, or of the first NaN."""
-    n = x.shape[axis]
-    at = lax.broadcasted_iota(jnp.int32, x.shape, axis)
     if jnp.issubdtype(x.dtype, jnp.floating):
-        x = x.astype(jnp.float32)
-        best = jnp.{compare}(jnp.where(x == x, x, {edge}), axis=axis, keepdims=True)
-        lost = jnp.max(jnp.where(x == x, 0.0, 1.0), axis=axis, keepdims=True)
-        hit = (x == jnp.where(lost > 0, jnp.nan, best)) | (x != x)
-    else:
-        x = x.astype(jnp.int32) if x.dtype != jnp.uint32 else (x ^ jnp.uint32(1 << 31)).astype(jnp.int32)
-        hit = x == jnp.{compare}(x, axis=axis, keepdims=True)
-    if n > 1 << 24:
-        return jnp.min(jnp.where(hit, at, n), axis=axis, keepdims=True)
-    return jnp.min(jnp.where(hit, at.astype(jnp.float32), float(n)), axis=axis, keepdims=True).astype(jnp.int32)
+        return {name}_found(x, axis)[1]
+    n, at = x.shape[axis], lax.broadcasted_iota(jnp.int32, x.shape, axis).astype(jnp.float32)
+    x = x.astype(jnp.int32) if x.dtype != jnp.uint32 else (x ^ jnp.uint32(1 << 31)).astype(jnp.int32)
+    hit = x == jnp.{compare}(x, axis=axis, keepdims=True)
+    return jnp.min(jnp.where(hit, at, float(n)), axis=axis, keepdims=True).astype(jnp.int32)
 '''
 
 
-_add("first_largest", _first("largest", "max", "jnp.inf"))
-_add("first_smallest", _first("smallest", "min", "-jnp.inf"))
+_add("largest_found", _found("largest", "max", "jnp.inf"))
+_add("smallest_found", _found("smallest", "min", "-jnp.inf"))
+_add("first_largest", _first("largest", "max"))
+_add("first_smallest", _first("smallest", "min"))
 
 _add(
     "in_key_order",

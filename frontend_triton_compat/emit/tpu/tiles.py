@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.diagnostics import error
+from frontend_triton_compat.emit.base import TRANSPARENT
 from frontend_triton_compat.emit.expr import Expr, align, chosen, shape_of, tight, union
 from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import combine_refused, no_form
 from frontend_triton_compat.emit.tpu.nans import plain_extremes
 from frontend_triton_compat.forms import Form, Var
-from frontend_triton_compat.ir import Block, Op, walk
+from frontend_triton_compat.holding import float_range
+from frontend_triton_compat.ir import Block, Op, Value, walk
 from frontend_triton_compat.language.table import ROWS, Row
 from frontend_triton_compat.schedule import Schedule
-from frontend_triton_compat.types import TileType
+from frontend_triton_compat.types import FP32, INT32, TileType
 
 #: The longest axis an operation is written out for, and what to do beyond it.
 LONGEST = {
@@ -71,14 +73,61 @@ class TileForms(Emitter):
         for name, result in zip(bound, op.results):
             self.env[result] = Expr(name, (*lead, *self.plan.axes(result)))
 
+    def reduce_(self, op: Op) -> Expr:
+        """A reduction; an extreme element and its index, where both are asked for, by one pair of reductions."""
+        if op.result in self.env:
+            return self.env[op.result]
+        other = self._index_of(op)
+        value = op.operands[0]
+        var = self.plan.axes(value)[op["axis"]]
+        if other is None or var is None:
+            return super().reduce_(op)
+        expr = self.value(value)
+        edge = float("-inf") if op["fn"] == "max_nan" else float("inf")
+        fill = expr.fills.get(var)
+        if var not in expr.dims or (var.extent is not None and (fill is None or fill.literal != edge)):
+            return super().reduce_(op)
+        axis = expr.dims.index(var)
+        dims = tuple(None if i == axis else d for i, d in enumerate(expr.dims))
+        helper = "largest_found" if op["fn"] == "max_nan" else "smallest_found"
+        names = [self.fresh(r.name or fn) for r, fn in ((op.result, op["fn"][:3]), (other.result, "at"))]
+        self.put(f"{', '.join(names)} = {self.with_helpers(f'{helper}({expr.code}, {axis})')}", op)
+        self.env[other.result] = self.under_new_names(other, Expr(names[1], dims))
+        return self.under_new_names(op, Expr(names[0], dims))
+
+    def _index_of(self, op: Op) -> Op | None:
+        """The reduction that finds where the extreme element is that this one finds."""
+        if op["fn"] not in ("max_nan", "min_nan") or op.operands[0].shape[op["axis"]] >= 1 << 22:
+            return None
+        arg = f"arg{op['fn'][:3]}"
+        for user in self.plan.demand.users.get(op.operands[0], []):
+            same = user.kind == "reduce" and user["fn"] == arg and user["axis"] == op["axis"]
+            if same and user.result in self.plan.demand.live and user.result not in self.env:
+                return user
+        return None
+
     def row_code(self, row: Row, kind: str, op: Op | None) -> str:
         """The expression of a row, or the reason why there is none."""
         if op in self.plain and row.name in _CARRIES_NAN:
             return _CARRIES_NAN[row.name]
+        if op is not None and op.kind == "reduce" and op["fn"] == row.name:
+            known = self._of_known_range(op)
+            if known:
+                return known
         code = row.code_for("tpu", kind)
         if code == "!tpu-no-form":
             raise no_form(op, row, "tpu")
         return super().row_code(row, kind, op)
+
+    def _of_known_range(self, op: Op) -> str:
+        """A cheaper reduction of numbers whose range is known; empty where there is none."""
+        element, n = op.operands[0].type.element, op.operands[0].shape[op["axis"]]
+        least, most = float_range(op.operands[0])
+        if op["fn"] == "sum" and element == INT32 and max(-least, most) * n < 1 << 24:
+            return "small_sum({0}, {axis})"
+        if op["fn"] == "max" and element == FP32 and _above_minus_infinity(op.operands[0]):
+            return "bounded_max({0}, {axis})"
+        return ""
 
     def _check_length(self, op: Op) -> None:
         name = op["fn"].removesuffix("_masked")
@@ -144,6 +193,17 @@ class TileForms(Emitter):
         if fn == "where" or (hasattr(element, "is_bool") and element.is_bool()):
             dims = union(operands)
             operands = [self.turned(e, dims) if i == 0 or fn != "where" else e for i, e in enumerate(operands)]
+        if fn in ("maximum", "minimum") and op not in self.plain:
+            order = ">" if fn == "maximum" else "<"
+            number = next((e for e in operands if e.literal is not None and e.literal == e.literal), None)
+            other = next((e for e in operands if e.literal is None), None)
+            if number is not None and other is not None and op is not None:  # NaN compares as false: the number stays
+                if float_range(op.operands[operands.index(other)]) != (float("-inf"), float("inf")):  # no NaN here
+                    code = super().row_code(ROWS[f"{fn}_nan"], element.kind, op)
+                    text = code.format(*(e.code for e in operands))
+                    return Expr(text, other.dims, None, self._fills(fn, operands, element, result))
+                text = f"jnp.where({other.operand} {order} {number.code}, {other.code}, {number.code})"
+                return Expr(text, other.dims, None, self._fills(fn, operands, element, result))
         out = super().apply(fn, operands, element, result, op)
         if fn == "where" and out.code.startswith("jnp.where(") and _narrow(element):
             wide = [operands[0], *(self._widened(e) for e in operands[1:])]
@@ -178,6 +238,20 @@ class TileForms(Emitter):
         if expr.literal is not None:
             return expr
         return Expr(f"{expr.operand}.astype(jnp.float32)", expr.dims)
+
+
+def _above_minus_infinity(value: Value) -> bool:
+    """Whether a float is a number above -infinity, or NaN."""
+    op = value.producer
+    while op is not None and op.kind in TRANSPARENT:
+        op = op.operands[0].producer
+    if op is None or op.kind not in ("map", "const"):
+        return False
+    if op.kind == "const":
+        return op["value"] != float("-inf")
+    if op["fn"] == "where":
+        return all(_above_minus_infinity(v) for v in op.operands[1:])
+    return op["fn"] in ("abs", "exp", "exp2", "sigmoid") or float_range(value)[0] > float("-inf")
 
 
 def _narrow(element: Any) -> bool:
