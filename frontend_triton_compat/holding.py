@@ -267,9 +267,11 @@ class _Ranges:
         return found
 
     def _argument(self, value: Value, held: Range) -> Range | None:
-        """A block's argument: what is carried is taken to fit, and `check` sees that it does; a counter has a form."""
+        """A block's argument: carried ones are taken to fit, as `check` sees to; a counter keeps to its bounds."""
         op = value.owner
-        return None if op is None or (op.kind == "for" and op.regions[0].args[0] is value) else held
+        if op is not None and op.kind == "for" and op.regions[0].args[0] is value:
+            return self._union([self.of(v) for v in op.operands[:2]])
+        return None if op is None else held
 
     def _result(self, value: Value, op: Op, held: Range) -> Range | None:
         if op.kind == "const":

@@ -57,6 +57,8 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     stored = _stored_vars(plan)
     has_dot = any(adder.kind == "dot" for f in plan.folds.values() for _, adder in f.sums.values()) or _live_dots(plan)
     alone = _alone(plan, stored)
+    if fold is not None and contracted is not None and contracted not in stored and _apart(plan, fold, contracted):
+        alone |= {contracted}
     swept = any(var.serial for window in plan.windows.values() if window for s in window.slices for var in s.steps)
     given = dict.fromkeys(alone, 1)
     if has_dot and swept:
@@ -65,12 +67,19 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     if contracted is not None and contracted.count is not None and contracted not in (*free, *given):
         free.append(contracted)
     sizing = Sizes(plan, chip, given, free)
-    sizes = given | (sizing.tiles(contracted, _wide(plan)) if has_dot and not swept else sizing.fill())
+    whole = contracted if contracted not in given else None
+    sizes = given | (sizing.tiles(whole, _wide(plan)) if has_dot and not swept else sizing.fill())
     parallel = [v for v in stored if v in sizes]
     grid = tuple(v for v in parallel if v is not contracted)
     if contracted is not None and sizes[contracted] < (contracted.count or 1):
         return Blocks(sizes, (*grid, contracted), fold, alone)
     return Blocks({v: s for v, s in sizes.items() if v is not contracted}, grid, None, alone)
+
+
+def _apart(plan: Schedule, fold: Fold, loop: Var) -> bool:
+    """Whether a loop and the axis of a product in it stay two variables; a core contracts one dimension at a time."""
+    dots = [adder for _, adder in fold.sums.values() if adder.kind == "dot"]
+    return any(plan.axes(op.operands[0])[-1] is not loop for op in dots)
 
 
 def _alone(plan: Schedule, stored: list[Var]) -> frozenset[Var]:
