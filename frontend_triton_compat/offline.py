@@ -122,6 +122,7 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         build = lambda: parse(kernel.__translated__, params, sizes)
         plan, module = plan_for(build, memories, aliases, lambda plan: gpu.emit(plan, chip))
         note_short_grid(plan, sizes)
+        _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
         return module
     held = fp16_held()
     if any(p.type == FP16 for p in flat_params(call.params)):
@@ -175,7 +176,8 @@ def _note_int64(kernel: JITFunction, call: Call, used: set[str], target: str) ->
             f"{kernel.fn.__name__}: {', '.join(p.name for p in wide)} of {wide[0].type} held as "
             f"{NARROWED[wide[0].type]} on {target}",
             where=kernel.where,
-            why="a TPU core has no 64-bit registers; the tensors are converted outside of the kernel",
+            why=f"{'Mosaic GPU counts' if target.startswith('gpu') else 'a TPU core computes'} in 32 bits; the tensors "
+            "are converted outside of the kernel",
             do="pass int32 tensors, or keep the numbers below 2**30 in size",
         )
 
@@ -186,7 +188,7 @@ def specs_of(module: Module, call: Call, fp16: bool = False) -> list[jax.ShapeDt
     out = []
     for operand in module.operands:
         element = elements[operand.param]
-        element = element if fp16 else held_in_memory(element, fp16_held())
+        element = held_in_memory(element, FP16 if fp16 else fp16_held())
         out.append(jax.ShapeDtypeStruct(operand.shape, getattr(jnp, element.numpy_name)))
     return out
 

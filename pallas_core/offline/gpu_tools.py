@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,8 +118,7 @@ def _cuda() -> list[str]:
 
 def _disassemblers() -> list[str]:
     found = [p / "bin" / "nvdisasm" for p in _nvidia()]
-    spec = importlib.util.find_spec("triton")
-    for place in spec.submodule_search_locations or () if spec else ():
-        found.append(Path(place) / "backends" / "nvidia" / "bin" / "nvdisasm")
+    # By the path: the name may stand for another package while kernels are checked.
+    found += [Path(p) / "triton" / "backends" / "nvidia" / "bin" / "nvdisasm" for p in sys.path if p]
     on_path = shutil.which("nvdisasm")
     return [str(p) for p in found if p.is_file()] + ([on_path] if on_path else [])

@@ -14,6 +14,7 @@ from frontend_triton_compat.emit.gpu.share import share
 from frontend_triton_compat.emit.gpu.text import Lean, Text
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.emit.refusals import atomic_refused, order_refused
+from frontend_triton_compat.holding import narrow
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
 from frontend_triton_compat.types import dtype
@@ -64,6 +65,11 @@ def emit(plan: Schedule, chip: str) -> Module:
                 why="tiles are windows of the array; these offsets go beyond its memory, behind a mask",
                 do="pass the tensor with its storage whole, or mask with offsets < size along each dimension",
             )
+    try:
+        narrow(plan)
+    except Diagnostic as refused:
+        why = "the index arithmetic of Mosaic GPU has 32 bits, and this number may need more"
+        raise error("gpu-dtype", "64-bit integers on a GPU", where=refused.where, why=why, do=refused.do) from None
     found = share(plan, CHIPS[chip])
     for lean in (False, True):
         dimensions = Dimensions(found, 128 if found.dots and CHIPS[chip].matmul != "wgmma" else 64)

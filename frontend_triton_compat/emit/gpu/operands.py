@@ -86,7 +86,7 @@ class Operands(Emitter):
                 clean = False  # what follows belongs to the next program or turn
                 if storing:
                     n = self._exact_box(access, var)
-            need = max(size, reach + n)
+            need = size + n if piece.opaques and var is not None else max(size, reach + n)
             if i == kept - 1 and i:
                 unit = max(1, 16 // itemsize)
                 need = -(-need // unit) * unit
@@ -248,17 +248,17 @@ class Operands(Emitter):
         order = self.dimensions.union([Expr("", tuple(dims))])
         layout = self.dimensions.layout(order)
         if order != tuple(dims):
-            buffer = self.turned(buffer, dims)
+            buffer = self.exchanged(buffer, dims)
         code = f"plgpu.load({buffer}, (), layout={layout}, optimized=False)" if layout else f"{buffer}[...]"
         return Expr(code, order)
 
-    def turned(self, buffer: str, dims: Sequence[Var]) -> str:
+    def exchanged(self, buffer: str, dims: Sequence[Var]) -> str:
         """A tile in shared memory with its dimensions exchanged, in a buffer of its own."""
         other = self.buffer(f"{buffer}_t", tuple(reversed(dims)), self.memory.buffers[buffer][1])
-        self.put_turned(other, f"plgpu.load({buffer}, (), layout=plgpu.Layout.WGMMA, optimized=False)")
+        self.put_exchanged(other, f"plgpu.load({buffer}, (), layout=plgpu.Layout.WGMMA, optimized=False)")
         return other
 
-    def put_turned(self, buffer: str, code: str) -> None:
+    def put_exchanged(self, buffer: str, code: str) -> None:
         """Write a tile to shared memory with its dimensions exchanged."""
         self.put(
             f"plgpu.transpose_ref({buffer}, (1, 0))[...] = plgpu.layout_cast({code}, plgpu.Layout.WGMMA_TRANSPOSED)"
@@ -330,7 +330,7 @@ class Operands(Emitter):
             return
         buffer = self.buffer(f"{access.param}_smem", tile.dims, name)
         if order != tile.dims:
-            self.put_turned(buffer, code)
+            self.put_exchanged(buffer, code)
         else:
             self.put(f"{buffer}[...] = {code}", op)
         self.put("plgpu.commit_smem()")
