@@ -218,10 +218,18 @@ class Operands(TileForms):
         """The part of a block that an access touches, as an index with its brackets."""
         raise NotImplementedError
 
+    def _exclusive(self, a: Access, b: Access) -> bool:
+        """Whether no program does both: a branch and its other side."""
+        first, second = ({(c.value, c.negate) for c in self._reached(x) if c.value is not None} for x in (a, b))
+        return any((value, not negate) in second for value, negate in first)
+
+    def _reached(self, access: Access) -> list[Conjunct]:
+        return self.plan.demand.accesses[access.op].all_conditions
+
     def _stored_before(self, access: Access) -> bool:
         """Whether a store may have come before a load, in an earlier turn of a loop perhaps."""
         for store in self.plan.accesses.values():
-            if store.param != access.param or store.op.kind == "load":
+            if store.param != access.param or store.op.kind == "load" or self._exclusive(store, access):
                 continue
             if store.order < access.order:
                 return True
@@ -449,8 +457,18 @@ class Operands(TileForms):
 
     def _either_way(self, out: Spec) -> bool:
         """Whether a condition and its opposite each write all of an output's block."""
-        found = {c for inner, c in self.chances.get(out.ref, []) if c and all(part is None for part in inner)}
+        found = {c for inner, c in self.chances.get(out.ref, []) if c and self._all_of(out, inner)}
         return any((value, not negate) in found for value, negate in found)
+
+    def _all_of(self, out: Spec, inner: Sequence[Part]) -> bool:
+        """Whether a part of a block is all of it that lies in the array."""
+        kept = [i for i, n in enumerate(out.block) if n is not None]
+        for part, i in zip(inner, kept):
+            size = out.block[i] or 0
+            end = size if isinstance(out.index[i], Var) else min(size, out.shape[i])
+            if part is not None and (isinstance(part, Sweep) or part[0] > 0 or part[1] < end):
+                return False
+        return True
 
     def _covered(self, out: Spec) -> bool:
         """Whether the stores so far have written all of an output's block."""
