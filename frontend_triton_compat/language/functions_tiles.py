@@ -60,38 +60,38 @@ _add(
     "running_sum",
     '''
 def running_sum(x, axis, reverse):
-    """Running sum. Of fp32 along lanes: 128 at a time by products with a triangle of 1 / 256.
+    """Running sum. Of fp32 along lanes: 128 at a time by products with a triangle of ones.
 
-    x is the sum of three bf16 numbers, each cut off from what the one before left, so that all products are exact. An
-    infinity or NaN would spoil its neighbours: it counts as 0, and marks the smaller parts with more than they can be.
+    A finite x is the sum of three bf16 numbers, whose products with 1 are exact. Infinities and NaN are counted apart.
     """
-    n, mark, seen = x.shape[axis], 2.0**127, 2.0**118.5
+    n = x.shape[axis]
     if x.dtype != jnp.float32 or x.ndim != 2 or axis != 1 or n < 32:
         return running(lambda a, b: a + b, x, axis, reverse)
-    bits = lambda v, kind: lax.bitcast_convert_type(v, kind)
-    cut = lambda v: bits(bits(v, jnp.int32) & jnp.int32(-65536), jnp.float32)
-    under, over = x < jnp.inf, x > -jnp.inf
-    y = jnp.where(under & over, x, 0.0)
-    high = cut(y)
-    rest = y - high
-    middle = cut(rest)
-    low = jnp.where(under, rest - middle, mark).astype(jnp.bfloat16)  # infinity or NaN
-    middle = jnp.where(over, middle, mark).astype(jnp.bfloat16)  # -infinity or NaN
-    high = high.astype(jnp.bfloat16)
+    finite = jnp.abs(x) < jnp.inf
+    rest, parts = jnp.where(finite, x, 0.0), []
+    for _ in range(2):
+        top = lax.bitcast_convert_type(lax.bitcast_convert_type(rest, jnp.int32) & -65536, jnp.float32)
+        parts.append(top.astype(jnp.bfloat16))
+        rest = rest - top
+    parts = [rest.astype(jnp.bfloat16), *reversed(parts)]
+    kinds = jnp.where(x > 0, 1.0, jnp.where(x < 0, 1 / 256, 256.0))
+    kinds = jnp.where(finite, 0.0, kinds).astype(jnp.bfloat16)
     size = min(n, 128)
     i, j = (lax.broadcasted_iota(jnp.int32, (size, size), d) for d in (0, 1))
-    half = jnp.where(i >= j if reverse else i <= j, 2.0**-8, 0.0).astype(jnp.bfloat16)
+    half = jnp.where(i >= j if reverse else i <= j, 1.0, 0.0).astype(jnp.bfloat16)
     starts = range(0, n, size)
-    parts, before = {}, 0.0
+    found, before = {}, 0.0
     for start in reversed(starts) if reverse else starts:
         stop = min(start + size, n)
         ones = half[: stop - start, : stop - start]
-        a, b, c = (jnp.dot(p[:, start:stop], ones, preferred_element_type=jnp.float32) for p in (low, middle, high))
-        above = jnp.where(b > seen, jnp.nan, jnp.inf)
-        inside = jnp.where(a > seen, above, jnp.where(b > seen, -jnp.inf, (a + b) + c)) + before
-        before = inside[:, :1] if reverse else inside[:, -1:]
-        parts[start] = inside * 2.0**8
-    return jnp.concatenate([parts[start] for start in starts], axis=1) if n > size else parts[0]
+        cut = jnp.concatenate([part[:, start:stop] for part in parts], axis=1)
+        inside = jnp.dot(cut, jnp.concatenate([ones] * 3, axis=0), preferred_element_type=jnp.float32)
+        count = jnp.dot(kinds[:, start:stop], ones, preferred_element_type=jnp.float32)
+        both = (count != jnp.floor(count)) | (count >= 256)
+        known = jnp.where(count >= 1, jnp.where(both, jnp.nan, jnp.inf), -jnp.inf)
+        found[start] = jnp.where(count > 0, known, inside) + before
+        before = found[start][:, :1] if reverse else found[start][:, -1:]
+    return jnp.concatenate([found[start] for start in starts], axis=1) if n > size else found[0]
 ''',
 )
 _add(

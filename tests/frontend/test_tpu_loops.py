@@ -6,7 +6,7 @@ import torch
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
 from tests.frontend.loop_kernels import LAUNCHES, launches
-from tests.frontend.on_tpu import against_cpu
+from tests.frontend.on_tpu import against_cpu, results
 
 
 @pytest.mark.parametrize("name,kernel,args,meta,grid", LAUNCHES, ids=[x[0] for x in LAUNCHES])
@@ -51,3 +51,35 @@ def test_a_maximum_that_is_stored_leaves_nan_out():
     args = (x, torch.empty(9), torch.empty(9, 70), 70)
     got = against_cpu(row_peak, args, {"BLOCK": 128}, (9,), rtol=1e-4, atol=1e-4, equal_nan=True)
     assert not got["top"].isnan().any() and got["share"][3].isnan().all()
+
+
+@triton.jit
+def prefix(x, y, n, CH: tl.constexpr, BACK: tl.constexpr):
+    row = tl.program_id(0)
+    total = 0.0
+    chunks = tl.cdiv(n, CH)
+    for i in range(chunks):
+        j = chunks - 1 - i if BACK else i
+        c = j * CH + tl.arange(0, CH)
+        v = tl.load(x + row * n + c, mask=c < n, other=0.0)
+        tl.store(y + row * n + c, tl.cumsum(v, axis=0, reverse=BACK) + total, mask=c < n)
+        total += tl.sum(v, axis=0)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_running_sums_with_infinities_and_nan(back):
+    x = torch.randn(16, 300) * 10.0 ** torch.randint(-6, 6, (16, 300))
+    inf, nan = float("inf"), float("nan")
+    for row, column, number in (
+        (1, 5, inf), (2, 200, -inf), (3, 130, nan), (4, 7, inf), (4, 9, -inf), (5, 140, 3.39e38), (5, 20, -3.39e38),
+        (9, 100, inf), (9, 250, -inf),
+    ):  # fmt: skip
+        x[row, column] = number
+    x[6, :128], x[7, :130], x[8] = inf, -inf, nan
+    got = results(prefix, (x, torch.empty(16, 300), 300), {"CH": 256, "BACK": back}, (16,))["y"].double()
+    turned = x.double().flip(1) if back else x.double()
+    want, scale = turned.cumsum(1), turned.abs().cumsum(1)
+    want, scale = (want.flip(1), scale.flip(1)) if back else (want, scale)
+    finite = want.isfinite()
+    torch.testing.assert_close(got[~finite], want[~finite], equal_nan=True)
+    assert ((got - want).abs() <= 1e-6 * scale)[finite].all()
