@@ -69,9 +69,8 @@ class _Holder:
             ops += self._narrow_operands(op)
             ops.append(op)
             for i, value in enumerate(op.results):
-                element = self.was.get(value)
-                if small(element):
-                    ops += self._wrapped(op, i, element)
+                if value in self.was:
+                    ops += self._wrapped(op, i, self.was[value])
         block.ops[:] = ops
 
     def _retype(self, value: Value) -> None:
@@ -207,7 +206,7 @@ def narrow(plan: Schedule) -> None:
     for value, op in found:
         ranges.check(value, op)
     for value, _ in found:
-        value.type = value.type.with_element(NARROWED[value.type.element])
+        value.type = value.type.with_element(held_in_memory(value.type.element))  # type: ignore[arg-type]
 
 
 def _every(block: Block) -> list[Op]:
@@ -228,7 +227,7 @@ class _Ranges:
 
     def check(self, value: Value, op: Op) -> None:
         """Refuse a 64-bit value that may not fit."""
-        least, most = _limits(NARROWED[value.type.element])
+        least, most = _limits(held_in_memory(value.type.element))  # type: ignore[arg-type]
         found = self.of(value)
         sources = [found]
         if value.producer is None and value.owner is not None:  # carried: what comes in must fit what was assumed

@@ -77,15 +77,12 @@ class TileForms(Emitter):
         """A reduction; an extreme element and its index, where both are asked for, by one pair of reductions."""
         if op.result in self.env:
             return self.env[op.result]
-        other = self._index_of(op)
-        value = op.operands[0]
-        var = self.plan.axes(value)[op["axis"]]
-        if other is None or var is None:
+        other, value = self._index_of(op), op.operands[0]
+        var, expr = self.plan.axes(value)[op["axis"]], self.value(value)
+        if other is None or var is None or all(d is not var for d in expr.dims):
             return super().reduce_(op)
-        expr = self.value(value)
-        edge = float("-inf") if op["fn"] == "max_nan" else float("inf")
-        fill = expr.fills.get(var)
-        if var not in expr.dims or (var.extent is not None and (fill is None or fill.literal != edge)):
+        edge, fill = float("-inf") if op["fn"] == "max_nan" else float("inf"), expr.fills.get(var)
+        if var.extent is not None and (fill is None or fill.literal != edge):
             return super().reduce_(op)
         axis = expr.dims.index(var)
         dims = tuple(None if i == axis else d for i, d in enumerate(expr.dims))
@@ -102,6 +99,7 @@ class TileForms(Emitter):
         arg = f"arg{op['fn'][:3]}"
         for user in self.plan.demand.users.get(op.operands[0], []):
             same = user.kind == "reduce" and user["fn"] == arg and user["axis"] == op["axis"]
+            same = same and self.plan.walker.path.get(user) == self.plan.walker.path.get(op)
             if same and user.result in self.plan.demand.live and user.result not in self.env:
                 return user
         return None
