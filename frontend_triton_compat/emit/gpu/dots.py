@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.emit.base import TRANSPARENT
 from frontend_triton_compat.emit.expr import Expr
+from frontend_triton_compat.emit.gpu.memory import Tile
 from frontend_triton_compat.emit.gpu.tiles import GpuTiles
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Block, Op, Value, walk
@@ -48,6 +49,7 @@ class Dots(GpuTiles):
         super().__init__(*args, **more)
         self.shared: dict[Value, Shared] = {}
         self.staged: dict[tuple[Value, tuple[Var, Var]], list[str]] = {}  # operands that are in shared memory for good
+        self.started: dict[Op, tuple[Tile, str, str]] = {}  # copies on their way: the tile, its buffer, its barrier
         self._taken: set[str] = set()  # staging buffers of the contraction that is being written
 
     # -- operands
@@ -60,8 +62,13 @@ class Dots(GpuTiles):
         if op.result in self.shared and self._only_multiplied(op.result):
             return
         if op.result not in self.shared and self._stays(op):
-            tile = self.tile_of(access, None)
-            self.shared[op.result] = Shared(self.copied(access, tile), tile.dims, tile.clean)
+            if op in self.started:
+                tile, buffer, barrier = self.started.pop(op)
+                self.put(f"plgpu.barrier_wait({barrier})", op)
+            else:
+                tile = self.tile_of(access, None)
+                buffer = self.copied(access, tile)
+            self.shared[op.result] = Shared(buffer, tile.dims, tile.clean)
             return
         if self._goes_to_registers(op):
             tile = self.tile_of(access, None)
@@ -72,6 +79,15 @@ class Dots(GpuTiles):
                 )
                 return
         super().load(op)
+
+    def start_ahead(self, body: Block) -> None:
+        """Start a turn's copies for contractions together, as it begins; each is waited for where it is used."""
+        for op in body.ops:
+            if op.kind == "load" and op.result in self.plan.demand.live and self._stays(op):
+                access = self.plan.accesses[op]
+                if not self._opaques(access):
+                    tile = self.tile_of(access, None)
+                    self.started[op] = (tile, *self.start_copy(access, tile))
 
     def _in_order(self, dims: tuple[Var, ...]) -> tuple[Var, ...]:
         return self.dimensions.union([Expr("", dims)])

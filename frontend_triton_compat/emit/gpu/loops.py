@@ -210,6 +210,7 @@ class Loops(Dots):
                 if index in self.plan.demand.live and index not in self.plan.demand.indexed:
                     text = f"{bounds[0].operand} + {counter} * {bounds[2].operand}"
                     self.env[index] = self.assign(index.name or "i", Expr(text), op)
+            self.start_ahead(body)
 
         self._loop(op, f"lax.fori_loop(0, {trips.code}, {{step}}, {{init}})", [counter], data, body, op.results, enter)
         for inner in walk(body):

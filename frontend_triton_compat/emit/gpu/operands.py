@@ -206,11 +206,18 @@ class Operands(Emitter):
         return self.from_shared(self.copied(access, tile), tile.dims)
 
     def copied(self, access: Access, tile: Tile) -> str:
-        """Start the copy of a tile to shared memory; the buffer's name. It has arrived when this block goes on."""
+        """Copy a tile to shared memory; the buffer's name. It has arrived when this block goes on."""
+        buffer, barrier = self.start_copy(access, tile)
+        if barrier != "loaded":
+            self.put(f"plgpu.barrier_wait({barrier})")
+        return buffer
+
+    def start_copy(self, access: Access, tile: Tile) -> tuple[str, str]:
+        """Start the copy of a tile to shared memory; the buffer's and the barrier's names."""
         self._refuse_late(access)
         self._check_adjacent(access, tile)
         buffer = self.buffer(f"{access.param}_smem", tile.dims, self.element(access.param).numpy_name)
-        early = self.indent == 1 and not any(o for o in self._opaques(access))
+        early = self.indent == 1 and not self._opaques(access)
         barrier = "loaded" if early else self.fresh("loaded")
         lines, count = self._copies(tile, buffer, f"plgpu.copy_gmem_to_smem({{gmem}}, {{smem}}, {barrier})")
         self.memory.barriers[barrier] = self.memory.barriers.get(barrier, 0) + count
@@ -219,8 +226,7 @@ class Operands(Emitter):
         else:
             for line in lines:
                 self.put(line, access.op)
-            self.put(f"plgpu.barrier_wait({barrier})")
-        return buffer
+        return buffer, barrier
 
     def _opaques(self, access: Access) -> list[object]:
         window = self.plan.windows[access.op]
