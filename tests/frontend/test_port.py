@@ -1,9 +1,12 @@
 """Ported modules: they stand alone, quote the user's lines, and give what the launch gives."""
 
 import ast
+import dataclasses
+import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,7 +16,8 @@ import torch
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
 import pallas_core as pc
-from frontend_triton_compat import ported
+from frontend_triton_compat import ported, verified
+from frontend_triton_compat.cli import main
 from frontend_triton_compat.cli.port import _named
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.measure import copy_arguments
@@ -101,6 +105,33 @@ def test_the_text_of_a_module():
     assert max(map(len, text.splitlines())) <= 120
     assert "softmax_2(*arguments, interpret=interpret)" in text and "# line 0" not in text
     assert "the memory of the launch's [40, 100] with strides (130, 1)" in text
+
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "kernels"
+
+
+def few_by_default(names, few):
+    return [pytest.param(n, marks=() if n[:3] in few else pytest.mark.slow) for n in names]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared kernels are not in this checkout")
+@pytest.mark.parametrize(
+    "name", few_by_default(sorted(p.stem for p in SHARED.glob("s[0-9]*.py")), ("s04", "s09", "s10"))
+)
+def test_ported_shared_kernels_are_right(name, monkeypatch, capsys):
+    """On the TPU interpreter, by `verify`: the ported text in place of the emitted one."""
+
+    def translated(kernel, args, named, grid, target):
+        module = translate(kernel, args, named, grid, target)
+        if target == "cpu":
+            return module
+        part = ported.port(kernel, named, grid, target)
+        return dataclasses.replace(module, source=ported.module_of([part]))
+
+    monkeypatch.setattr(verified, "translate", translated)
+    main(["verify", str(SHARED / f"{name}.py"), "--target", "tpu:v6e", "--json", "-"])
+    rows = json.loads(capsys.readouterr().out)
+    assert rows and all(row["verdict"] == "ok" or row["slug"].startswith("atomic") for row in rows), rows
 
 
 @triton.jit

@@ -228,8 +228,8 @@ def test_fp16_and_views():
 
 #: Shared kernels that a TPU takes, by name: each has the target's values equal to the CPU's.
 ON_TPU = {
-    "add_tail", "softmax_rows", "rms_fwd", "rope", "glu_fwd", "glu_bwd", "mm", "drop", "quant", "flip_axes", "mm_bp",
-    "standardise",
+    "add_tail", "softmax_rows", "rms_fwd", "rope", "glu_fwd", "glu_bwd", "xent", "mm", "attn_fwd", "lookup", "drop",
+    "prefix", "row_argmax", "quant", "seg_mean", "flip_axes", "mm_bp", "bisect", "standardise",
 }  # fmt: skip
 
 
