@@ -30,10 +30,12 @@ def build_parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="translate and offline-compile every kernel of a file")
     _add_judging(check)
     check.add_argument("--verify", action="store_true", help="compare the values of small launches as well")
+    _add_reference(check)
     verify = commands.add_parser(
         "verify", help="compare the values of every kernel's small launches: the target's form and the CPU's"
     )
     _add_judging(verify)
+    _add_reference(verify)
 
     port = commands.add_parser("port", help="write a kernel as standalone Pallas source")
     port.add_argument("file", metavar="FILE")
@@ -58,6 +60,12 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
     _add_selection(parser)
     parser.add_argument("--json", metavar="F", help="also write them as JSON ('-': to stdout, for the table)")
     parser.add_argument("--html", metavar="F", help="also write them as an HTML page")
+
+
+def _add_reference(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--reference", choices=["triton"], help="compare values with the genuine interpreter too, where it is installed"
+    )
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,8 @@ def check(options: argparse.Namespace) -> int:
     outputs = [writable(name) for name in (options.json, options.html) if name and name != "-"]
     if len(outputs) == 2 and outputs[0] == outputs[1]:
         raise Usage("--json and --html name one file")
-    wish = Wish(compile=options.command == "check", values=options.command == "verify" or options.verify)
+    values = options.command == "verify" or options.verify or options.reference is not None
+    wish = Wish(compile=options.command == "check", values=values, reference=options.reference)
     with shim.installed(displace=True):
         subjects = subjects_of(files, options.args, options.kernel, run=not options.no_run, data=wish.values)
         rows, notes = verdicts([s for found in subjects.values() for s in found], targets, wish)

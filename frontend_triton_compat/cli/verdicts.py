@@ -30,6 +30,7 @@ class Wish:
 
     compile: bool = True
     values: bool = False
+    reference: str | None = None  # "triton": the genuine interpreter as well
 
 
 def verdicts(
@@ -56,7 +57,7 @@ def judged(subject: Subject, target: str, wish: Wish) -> list[Verdict]:
         found = _configurations(subject, subject.tuner, target)
     if not wish.values:
         return found
-    told = [with_values(row, subject) for row in found]
+    told = [with_values(row, subject, wish.reference) for row in found]
     return told if wish.compile else [_nothing_small(row, subject) for row in told]
 
 
@@ -197,7 +198,7 @@ def _configured(subject: Subject, tuner: Autotuner, config: Config) -> tuple[Any
 # -- values
 
 
-def with_values(row: Verdict, subject: Subject) -> Verdict:
+def with_values(row: Verdict, subject: Subject, reference: str | None = None) -> Verdict:
     """The row with what `verify` says of the kernel's small launches; a difference makes it a failed one."""
     if row.verdict != "ok" or subject.kernel is None:
         return row
@@ -210,7 +211,7 @@ def with_values(row: Verdict, subject: Subject) -> Verdict:
         run = kernel if set(kernel.arg_names) <= set(sample.arguments) else subject.kernel
         try:
             with doing(f"comparing values, launch {done + 1} of {len(subject.samples)}"):
-                found = run.verify(grid=sample.grid, target=row.target, **sample.arguments)
+                found = run.verify(grid=sample.grid, target=row.target, reference=reference, **sample.arguments)
         except Diagnostic as problem:
             kind = "failed" if problem.slug in (*DEFECTS, *_WRONG) else "diagnosed"
             return _differing(row, subject, problem, kind, done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import importlib.util
 import json
 import os
 import re
@@ -212,6 +213,26 @@ def test_verify_compares_the_values_of_the_files_own_launches(kernels, tmp_path,
     small = "scale(x=f32[100], o=f32[100], n=100, BLOCK=128, grid=cdiv(n, BLOCK))"
     assert main(["verify", str(kernels), "--target", "cpu,tpu:v6e", "--args", small, "--kernel", "scale"]) == 0
     capsys.readouterr()
+
+
+def test_verify_with_the_genuine_interpreter(kernels, capsys):
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("the genuine package is not installed")
+    small = "scale(x=f32[100], o=f32[100], n=100, BLOCK=128, grid=1)"
+    argv = [
+        "verify",
+        str(kernels),
+        "--target",
+        "tpu:v5e",
+        "--kernel",
+        "scale",
+        "--args",
+        small,
+        "--reference",
+        "triton",
+    ]
+    assert main(argv) == 0, capsys.readouterr()
+    assert "equal (1 launch, 0)" in capsys.readouterr().out
 
 
 def test_verify_of_a_wrong_form_fails(kernels, monkeypatch, capsys):
