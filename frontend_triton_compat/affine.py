@@ -57,10 +57,12 @@ class Numbers:
     Attributes:
         programs: axis of the grid -> the form of its program id.
         atoms: the atoms, by their key.
+        sums: what would be an atom and is a form of others, by its key.
     """
 
     programs: Mapping[int, Form]
     atoms: Mapping[bytes, Var]
+    sums: Mapping[bytes, Form] = field(default_factory=dict)
 
 
 def atom_key(labels: np.ndarray) -> bytes:
@@ -94,6 +96,7 @@ class Affine:
         self.program_ids = [told.get(i, Form(0, {v: 1} if v else {})) for i, v in enumerate(self.programs)]
         self.axis_vars: dict[Axis, Var] = {}
         self.atoms: dict[bytes, Var] = dict(numbers.atoms) if numbers is not None else {}
+        self._sums: Mapping[bytes, Form] = numbers.sums if numbers is not None else {}
         self.loops: dict[Op, Loop] = {}
         self._forms: dict[Value, Form] = {}
         self._bases: dict[Value, str] = {}
@@ -249,6 +252,8 @@ class Affine:
             return Form(0, {Opaque(result): 1})
         labels = labels.reshape(values.shape)
         key = atom_key(labels)
+        if key in self._sums:
+            return Form(int(distinct[0])) + self._sums[key].scale(int(steps[0]))
         if key not in self.atoms:
             self.atoms[key] = Var("atom", len(distinct), self.fresh(result.name or "tile"), labels=labels)
         atom = self.atoms[key]

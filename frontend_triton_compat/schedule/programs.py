@@ -33,21 +33,26 @@ def numbered_by_atoms(plan: Schedule) -> Numbers | None:
     used = _used(plan)
     told: dict[int, Form] = {}
     atoms = dict(plan.affine.atoms)
-    for var in [v for v in used if v.kind == "program"]:
-        axis = plan.affine.programs.index(var)
+    sums: dict[bytes, Form] = {}
+    for axis in range(3):
+        var = plan.affine.programs[axis]
         others = [v for v in used if v is not var]
         known = [v for v in others if v.kind == "atom"]
-        form = _in_terms_of(plan, axis, known)
-        if form is None and (digits := _digits(plan, axis, known)) is not None:
+        form = _in_terms_of(plan, axis, known) if var in used else None
+        if form is None and (found := _digits(plan, axis, known)) is not None:
+            digits, made_of = found
+            if var not in used and not made_of:
+                continue
             form = Form(0, {v: step for v, step in digits.items()})
             made = [v for v in digits if v not in known]
-            others += made
+            others = [v for v in others if v not in made_of] + made
             atoms |= {atom_key(v.labels): v for v in made if v.labels is not None}
+            sums |= {atom_key(v.labels): f for v, f in made_of.items() if v.labels is not None}
         if form is not None:
             told[axis], used = form, others
     if not told or not _is_product(plan, used):
         return None
-    return Numbers(told, atoms)
+    return Numbers(told, {key: v for key, v in atoms.items() if key not in sums}, sums)
 
 
 def _used(plan: Schedule) -> list[Var]:
@@ -96,10 +101,14 @@ def _in_terms_of(plan: Schedule, axis: int, atoms: list[Var]) -> Form | None:
     return form if mine and np.array_equal(total, numbers.reshape(-1)) else None
 
 
-def _digits(plan: Schedule, axis: int, atoms: list[Var]) -> dict[Var, int] | None:
-    """A program id as a number with digits, of which these atoms are some: digit -> what it counts for.
+def _digits(plan: Schedule, axis: int, atoms: list[Var]) -> tuple[dict[Var, int], dict[Var, Form]] | None:
+    """A program id as a number with digits, of which these atoms are some, or hold several.
 
-    An atom is a digit if it is ``pid // step % radix``; those that lie between are made.
+    An atom is ``pid // step % radix``; digits that lie between are made. A head beside its group of heads shares digits
+    with it: both are sums of finer ones.
+
+    Returns:
+        Every digit with what it counts for, and the atoms that are sums of digits.
     """
     n = plan.kernel.grid[axis]
     numbers = _along(axis, n)
@@ -125,7 +134,11 @@ def _digits(plan: Schedule, axis: int, atoms: list[Var]) -> dict[Var, int] | Non
             labels = numbers // low % (high // low)
             var = Var("atom", high // low, plan.affine.fresh("tile"), labels=labels)
         digits[var] = low
-    return digits if not found else None
+    sums = {
+        var: Form(0, {d: at // low for d, at in digits.items() if low <= at < high})
+        for (low, high), var in found.items()
+    }
+    return digits, sums
 
 
 def merge(plan: Schedule, addresses_only: bool = False) -> None:

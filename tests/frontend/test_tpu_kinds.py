@@ -55,7 +55,41 @@ def sums_and_maxima(vals, offs, sums, most, dim, BR: tl.constexpr, BD: tl.conste
     tl.store(most + seg * dim + d, top, mask=d < dim)
 
 
+@triton.jit
+def shared_heads(
+    Q, K, V, O, L, scale, H: tl.constexpr, KH: tl.constexpr, S, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+):
+    pm = tl.program_id(0)
+    bh = tl.program_id(1)
+    kv = bh // H * KH + bh % H // (H // KH)
+    i = pm * BM + tl.arange(0, BM)
+    d = tl.arange(0, D)
+    q = tl.load(Q + (bh * S + i[:, None]) * D + d[None, :], mask=i[:, None] < S, other=0.0)
+    m = tl.full((BM,), -float("inf"), tl.float32)
+    l = tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, D), tl.float32)
+    for j0 in range(0, tl.minimum((pm + 1) * BM, S), BN):
+        j = j0 + tl.arange(0, BN)
+        k = tl.load(K + (kv * S + j[:, None]) * D + d[None, :], mask=j[:, None] < S, other=0.0)
+        v = tl.load(V + (kv * S + j[:, None]) * D + d[None, :], mask=j[:, None] < S, other=0.0)
+        s = tl.where(i[:, None] >= j[None, :], tl.dot(q, tl.trans(k)) * scale, -float("inf"))
+        top = tl.maximum(m, tl.max(s, 1))
+        p = tl.exp(s - top[:, None])
+        a = tl.exp(m - top)
+        l = l * a + tl.sum(p, 1)
+        acc = acc * a[:, None] + tl.dot(p, v)
+        m = top
+    tl.store(O + (bh * S + i[:, None]) * D + d[None, :], acc / l[:, None], mask=i[:, None] < S)
+    tl.store(L + bh * S + i, m + tl.log(l), mask=i < S)
+
+
 def launches():
+    q, k, v = r(2, 4, 45, 32), r(2, 2, 45, 32), r(2, 2, 45, 32)
+    k4, v4 = (x.repeat_interleave(2, 1) for x in (k, v))
+    score = (q @ k4.mT * 0.2).masked_fill(torch.ones(45, 45).triu(1).bool(), -torch.inf)
+    want = {"O": score.softmax(-1) @ v4, "L": score.logsumexp(-1)}
+    meta = {"H": 4, "KH": 2, "S": 45, "D": 32, "BM": 16, "BN": 16}
+    yield shared_heads, (q, k, v, r(2, 4, 45, 32), r(2, 4, 45), 0.2), meta, (3, 8), want
     x, w, s = r(13, 128), torch.randint(-127, 128, (128, 77), dtype=torch.int8), torch.rand(2, 77)
     meta = {"BM": 16, "BN": 32, "BK": 32, "GROUP": 64}
     want = {"c": x @ (w.float() * s.repeat_interleave(64, 0))}

@@ -227,7 +227,7 @@ class TileForms(Emitter):
 
     def turned(self, mask: Expr, dims: Sequence[Var | None]) -> Expr:
         """Bits can't leave the lanes: a tile of them that needs another last dimension is moved as numbers."""
-        if mask.literal is not None or len(mask.vars) < 2 or not align(mask, dims).endswith("None]"):
+        if mask.literal is not None or not mask.vars or not align(mask, dims).endswith("None]"):
             return mask
         moved = align(Expr(f"{mask.operand}.astype(jnp.int32)", mask.dims), dims)
         return Expr(f"({moved} != 0)", tuple(dims), None, mask.fills)
