@@ -383,7 +383,7 @@ def launches() -> list[Launch]:
             Launch(
                 "s09-causal" if causal else "s09", f"{'causal ' if causal else ''}attention 8 x 4096 x 128 bf16",
                 attention, (head, head, head, head, n * 128, n, 1.44269504 / 128**0.5), (tiles, 8),
-                {"BQ": 128, "BK": 64, "D": 128, "CAUSAL": causal}, flops=4 * 8 * n * n * 128 / (2 if causal else 1),
+                {"BQ": 128, "BK": 512, "D": 128, "CAUSAL": causal}, flops=4 * 8 * n * n * 128 / (2 if causal else 1),
             )
         )  # fmt: skip
     out += [

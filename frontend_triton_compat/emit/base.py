@@ -87,6 +87,11 @@ class Base:
         where = self.plan.kernel.where
         return f"{where.file.rsplit('/', 1)[-1]}:{where.line}"
 
+    def entry_name(self) -> str:
+        """The kernel's name, unless a function of the table has it."""
+        name = self.plan.kernel.name
+        return f"{name}_all" if name in HELPERS or name in _RESERVED else name
+
     def fresh(self, hint: str) -> str:
         """A name that the source does not use yet."""
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in hint) or "t"

@@ -461,7 +461,7 @@ class CpuEmitter(Emitter):
         aliased = [p for p in plan.written if p in self.read_params or p not in self.covered]
         arrays = [p for p in plan.memories if p in self.read_params or p in aliased]
         scalars = list(self.scalars)
-        name = plan.kernel.name
+        name = self.entry_name()
         ins = [f"{p}_ref" for p in (*arrays, *scalars)]
         outs = [f"{p}_out" for p in plan.written]
         if self.checks:

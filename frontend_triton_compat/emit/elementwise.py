@@ -91,6 +91,10 @@ class Elementwise(Base):
         code = self.with_helpers(self.row_code(row, kind, op))
         if self.target in row.spread and _is_spread(operands):
             code = self.with_helpers(row.spread[self.target])
+        if self.target == "tpu" and fn in ("maximum", "minimum") and _is_fp32(element):
+            bounded = self._bounded(fn, operands)
+            if bounded is not None:
+                return Expr(bounded, union(operands), None, self._fills(fn, operands, element, result))
         if fn == "where" and operands[0].literal is True and operands[0].dims == ():
             chosen = operands[1]
             return Expr(chosen.code, chosen.dims, chosen.literal, self._fills("where", operands, element, result))
@@ -116,6 +120,15 @@ class Elementwise(Base):
             )
         text = code.format(*(tight(p) if infix or "{0}." in code else p for p in parts))
         return Expr(text, dims, None, self._fills(fn, operands, element, result))
+
+    def _bounded(self, fn: str, operands: list[Expr]) -> str | None:
+        """A bound that is a number: one comparison picks it where the other operand is NaN or beyond it."""
+        bounds = [e for e in operands if not e.dims and isinstance(e.literal, float) and e.literal == e.literal]
+        others = [e for e in operands if e.literal is None and (e.dims or e.code in self.names)]
+        if len(bounds) != 1 or len(others) != 1 or bounds[0].literal == 0:  # of zeros the sign would count
+            return None
+        x = others[0] if others[0].code in self.names else self.assign("value", others[0])
+        return f"jnp.where({x.code} {'>' if fn == 'maximum' else '<'} {bounds[0].code}, {x.code}, {bounds[0].code})"
 
     def _fills(self, fn: str, operands: list[Expr], element: Any, result: TileType) -> dict[Var, Expr]:
         """What the result is past each crop: the same operation on the operands' fills."""
@@ -179,3 +192,7 @@ def _is_spread(operands: list[Expr]) -> bool:
 def _wide(expr: Expr) -> bool:
     number = expr.literal
     return isinstance(number, int) and not isinstance(number, bool) and not -(2**31) <= number < 2**31
+
+
+def _is_fp32(element: Any) -> bool:
+    return isinstance(element, dtype) and element.is_floating() and element.primitive_bitwidth == 32

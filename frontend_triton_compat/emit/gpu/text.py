@@ -39,7 +39,7 @@ class Text(Loops):
         if any("copy_smem_to_gmem" in line for line in self.lines):
             self.put("plgpu.wait_smem_to_gmem(0)")
         self.check_memory()
-        name, scalars = plan.kernel.name, list(self.scalars)
+        name, scalars = self.entry_name(), list(self.scalars)
         written = [p for p in plan.written if any(a.param == p for a in self.outputs)]
         kept = [p for p in written if not self.covered(p)]
         takes = dict.fromkeys([*(a.param for a in self.inputs), *kept])

@@ -39,7 +39,7 @@ class Text(Loops):
         self.indent = 1
         self.lines += self.after
         self.keep_old_values()
-        name = plan.kernel.name
+        name = self.entry_name()
         reads = [s for s in self.inputs if any(s.ref in line for line in self.lines)]
         outputs = [s for p in plan.written for s in self.outputs if s.param == p]
         others = {**self.scalar_outputs, **self.hbm_outputs}
