@@ -27,6 +27,12 @@ class Control(Combine):
         for op in block.ops:
             self.op(op)
 
+    def unwritten(self, block: Block) -> None:
+        """A block is written again, for other turns: nothing that it computes has a name yet."""
+        for op in walk(block):
+            for result in op.results:
+                self.env.pop(result, None)
+
     def op(self, op: Op) -> None:
         """One operation."""
         raise NotImplementedError
@@ -209,6 +215,7 @@ class Control(Combine):
             for arg, twin in zip(body.args, cond.args):
                 if arg in self.env:
                     self.env[twin] = self.env[arg]
+            self.unwritten(cond)
             self.block(cond)
             running = self.value(cond.yields[0])
             gets_here = self.mask(self.plan.walker.conditions[op])

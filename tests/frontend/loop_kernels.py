@@ -333,6 +333,35 @@ def xent(logits, labels, loss, row_stride, vocab, ignore, scale, CHUNK: tl.const
         tl.store(logits + c, p * scale, mask=c < vocab)
 
 
+@triton.jit
+def attn_block_pointers(Q, K, V, O, S, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    i = tl.program_id(0)
+    h = tl.program_id(1)
+    base = h * S * D
+    qp = tl.make_block_ptr(Q + base, (S, D), (D, 1), (i * BM, 0), (BM, D), (1, 0))
+    kp = tl.make_block_ptr(K + base, (D, S), (1, D), (0, 0), (D, BN), (0, 1))
+    vp = tl.make_block_ptr(V + base, (S, D), (D, 1), (0, 0), (BN, D), (1, 0))
+    op = tl.make_block_ptr(O + base, (S, D), (D, 1), (i * BM, 0), (BM, D), (1, 0))
+    q = tl.load(qp, boundary_check=(0,), padding_option="zero")
+    m = tl.full([BM], float("-inf"), tl.float32)
+    l = tl.zeros([BM], tl.float32)
+    acc = tl.zeros([BM, D], tl.float32)
+    for n in range(0, S, BN):
+        k = tl.load(kp, boundary_check=(1,), padding_option="zero")
+        v = tl.load(vp, boundary_check=(0,), padding_option="zero")
+        s = tl.dot(q, k) * scale
+        s = tl.where((n + tl.arange(0, BN))[None, :] < S, s, float("-inf"))
+        mn = tl.maximum(m, tl.max(s, 1))
+        p = tl.exp(s - mn[:, None])
+        f = tl.exp(m - mn)
+        l = l * f + tl.sum(p, 1)
+        acc = acc * f[:, None] + tl.dot(p, v)
+        m = mn
+        kp = tl.advance(kp, (0, BN))
+        vp = tl.advance(vp, (BN, 0))
+    tl.store(op, acc / l[:, None], boundary_check=(0,))
+
+
 def launches():
     r, e = torch.randn, torch.empty
     ties = torch.randint(-5, 6, (70, 90)).float()
@@ -363,6 +392,8 @@ def launches():
     yield "attention-dq", attn_bwd_dq, (*given, e(2, 75, 32), 75, 0.2), {"BM": 32, "BN": 16, "D": 32}, (3, 2)
     args = (*(r(2, 75, 3, 32) for _ in range(3)), e(2, 75, 3, 32), 75, 3, 0.2)
     yield "attention-heads-inside", attn_bshd, args, {"BQ": 32, "BK": 16, "D": 32}, (3, 6)
+    args = (*(r(2, 75, 32) for _ in range(3)), e(2, 75, 32), 75, 0.2)
+    yield "attention-block-pointers", attn_block_pointers, args, {"BM": 32, "BN": 16, "D": 32}, (3, 2)
     yield "nested", nested, (r(5, 3, 90), e(5), 90, 3), {"CH": 32}, (5,)
     labels = torch.tensor([3, 17, -100, 5, 90, 299, 300], dtype=torch.int32)
     yield "cross-entropy", xent, (r(7, 301) * 3, labels, e(7), 301, 301, -100, 0.25), {"CHUNK": 128}, (7,)

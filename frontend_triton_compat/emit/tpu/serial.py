@@ -209,6 +209,7 @@ class Serial(Facing):
         loop, body = self.plan.affine.loops[op], op.regions[0]
         bounds = None if stretch.alike else self._bounds(op)
         dims = {arg: self.carry_dims(inits[arg].dims) for _, arg, _ in data}
+        self.unwritten(body)
         before, copies = self.assumed, self.copies
         self.assumed = before | set(stretch.conditions)
         while True:

@@ -414,6 +414,7 @@ class Steered(Text):
             for value, twin in zip(values, cond.args):
                 if value in self.env or value.producer is not None:
                     self.env[twin] = self.value(value)
+            self.unwritten(cond)
             self.block(cond)
             return f"jnp.where({self._plain(self.value(cond.yields[0])).code}, 1, 0)"
 
