@@ -130,6 +130,12 @@ def attention(q, k, v, o, stride, seq, scale, BQ: tl.constexpr, BK: tl.constexpr
 
 
 @triton.jit
+def where_positive(x, o):
+    v = tl.load(x + tl.program_id(0))
+    tl.store(o + tl.program_id(0), v * 2, mask=v > 0)
+
+
+@triton.jit
 def pick_rows(ids, table, o, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     at = tl.load(ids + tl.program_id(0))
@@ -202,6 +208,11 @@ def test_functions_without_a_lowering_of_their_own():
     x = torch.linspace(-4, 4, 100)
     x[:3] = torch.tensor([0.0, -0.0, 0.5])
     functions[(1,)].verify(x, torch.empty(8, 100), 100, BLOCK=128, target="gpu:sm90a")
+
+
+def test_a_masked_scalar_store_leaves_the_rest():
+    x, o = f32(6), torch.full((6,), 7.0)
+    where_positive[(6,)].verify(x, o, target="gpu:sm90a", reference=lambda x: {"o": torch.where(x > 0, 2 * x, 7.0)})
 
 
 def test_rows_that_loaded_numbers_pick():

@@ -217,6 +217,7 @@ class Dots(GpuTiles):
     def stage_ahead(self, body: Block) -> None:
         """Put operands that no turn of a loop changes into shared memory before it."""
         inside = {r for o in walk(body) for r in o.results} | set(body.args)
+        begin = len(self.lines)
         for op in walk(body):
             if op.kind != "dot" or op.result not in self.plan.demand.live or len(op.operands[0].shape) != 2:
                 continue
@@ -232,6 +233,8 @@ class Dots(GpuTiles):
                 if source not in self.shared:
                     self.staged[source, dims] = names
                     self._taken |= {b.partition("(")[2].partition(",")[0] or b for b in names}
+        if any("_smem[...] =" in line for line in self.lines[begin:]):
+            self.put("plgpu.commit_smem()")
 
     def multiplied(self, products: Sequence[tuple[str, str]], dims: tuple[Var, Var], op: Op) -> str:
         """One product, finished before the next statement; its name."""

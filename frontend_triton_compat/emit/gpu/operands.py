@@ -323,7 +323,13 @@ class Operands(Emitter):
         if not tile.dims:
             if value.dims:
                 raise untiled(self.plan, access, "a GPU")
-            self.put(f"{tile.array.name}_ref[{', '.join(tile.index)}] = {self.typed(value, name)}", op)
+            line = f"{tile.array.name}_ref[{', '.join(tile.index)}] = {self.typed(value, name)}"
+            moving = [(t, n) for t, n in zip(tile.index, tile.array.shape) if not t.isdigit()]
+            if access.mask and moving:  # where the mask does not hold, the place may lie outside the array
+                self.put(f"@pl.when({' & '.join(f'({t} >= 0) & ({t} < {n})' for t, n in moving)})", op)
+                self.put(f"def {self.fresh('inside')}():")
+                line = f"    {line}"
+            self.put(line, op)
             return
         extra = [d for d in value.vars if d not in tile.dims]
         if extra:
