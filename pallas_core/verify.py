@@ -24,6 +24,8 @@ from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error
 from pallas_core import compat, handover, laws, lowering, offline
 
+#: Narrow floats are rounded after every operation, as the CPU form and a chip round them.
+_OPTIONS = {"xla_allow_excess_precision": False}
 #: What the interpreter says of a block that an index map places outside its array.
 _OUTSIDE = re.compile(r'Out-of-bounds block index \(([^)]*)\) for (\w+) ("[^"]*") in iteration \(([^)]*)\)')
 #: Relative and absolute tolerance by dtype, for results that differ in rounding only.
@@ -167,7 +169,9 @@ def _interpret(f: Callable[..., Any], arrays: Sequence[Any], program: lowering.P
             compat.interpreted_tpu(detect_races=True, uninitialized_memory="nan"),
             contextlib.redirect_stdout(said),  # the interpreter prints races; they are reported below
         ):
-            results = jax.block_until_ready(jax.jit(compat.with_name(fn, program.name))(*arrays))
+            results = jax.block_until_ready(
+                jax.jit(compat.with_name(fn, program.name), compiler_options=_OPTIONS)(*arrays)
+            )
             races = compat.races_found()
     except Diagnostic:
         raise
@@ -205,7 +209,7 @@ def _interpret_gpu(f: Callable[..., Any], arrays: Sequence[Any], target: Target,
             contextlib.redirect_stdout(said),
         ):
             fn = functools.partial(f, interpret=params) if takes else f
-            results = jax.block_until_ready(jax.jit(compat.with_name(fn, name))(*arrays))
+            results = jax.block_until_ready(jax.jit(compat.with_name(fn, name), compiler_options=_OPTIONS)(*arrays))
             races = interpreter.races_found()
     except Diagnostic:
         raise

@@ -140,6 +140,15 @@ def weighted(x, y, w, o, n, B: tl.constexpr):
     tl.store(o + row * 3 + 2, least)
 
 
+@triton.jit
+def energies(x, r, o, n, B: tl.constexpr):
+    """A sum in bf16 is rounded before it is squared in fp32."""
+    row, col = tl.program_id(0), tl.arange(0, B)
+    s = tl.load(x + row * n + col, mask=col < n, other=0.0) + tl.load(r + row * n + col, mask=col < n, other=0.0)
+    wide = s.to(tl.float32)
+    tl.store(o + row, tl.sum(wide * wide))
+
+
 def turned(q, cos, sin, shared):
     c, s = (t.repeat(q.shape[0] if shared else 1, 1).reshape(q.shape[0], q.shape[1], 1, -1) for t in (cos, sin))
     half = q.shape[-1] // 2
@@ -203,6 +212,12 @@ def test_one_element_of_a_row_is_stored(rows, n, block, dtype):
     args = (logits, labels.int(), torch.zeros(rows), n, n, -100)
     want = {"x": exact.grad.to(dtype), "loss": losses.detach().float()}
     classes[(rows,)].verify(*args, B=block, target="tpu:v5e", reference=want, **close)
+
+
+def test_every_sum_in_bf16_is_rounded():
+    x, r = torch.randn(13, 77).bfloat16(), torch.randn(13, 77).bfloat16()
+    want = {"o": (x + r).float().square().sum(1)}
+    energies[(13,)].verify(x, r, torch.empty(13), 77, B=128, target="tpu:v5e", reference=want)
 
 
 @pytest.mark.parametrize("rows,n,block", [(13, 301, 512), (37, 1301, 128)])

@@ -39,18 +39,19 @@ def launches(row: table.Row, dtype: str) -> list[Launch]:
 
 
 def key_of(one: Launch) -> str:
-    """A launch without its numbers: kernel, dtypes and ranks of its tensors, constexprs."""
+    """A launch without its sizes: kernel, dtypes and ranks of its tensors, flags and modes."""
     parts = []
+    modes = {p.name for p in one.kernel.params if p.is_constexpr}
     for name, value in one.record["args"].items():
         if isinstance(value, dict) and "shape" in value:
             parts.append(f"{name}:{value['dtype']}{len(value['shape'])}")
-        elif isinstance(value, bool | str) or value is None:
+        elif isinstance(value, bool | str) or value is None or (name in modes and value in range(-1, 4)):
             parts.append(f"{name}={value}")
     return f"{one.record['kernel']}({', '.join(parts)})"
 
 
 def outcome(one: Launch, target: str, interpret: bool = True) -> tuple[str, str]:
-    """What a target makes of a launch: ``ok``, a code, or ``wrong``; and why."""
+    """What a target makes of a launch: ``ok``, a code, or ``wrong`` (values differ); and why."""
     grid, arguments = one.grid, one.arguments
     assert arguments is not None
     try:
@@ -61,7 +62,7 @@ def outcome(one: Launch, target: str, interpret: bool = True) -> tuple[str, str]
         return ("wrong" if refused.slug in ("verify-mismatch", "kernel-race") else refused.code), str(refused)
     if verdict.verdict == "ok":
         return "ok", ""
-    return ("wrong" if verdict.verdict == "failed" else verdict.code), verdict.message
+    return verdict.code, verdict.message
 
 
 def results(package: str, target: str, only: str = "", dtypes: tuple[str, ...] = ("float32",)) -> Iterator[Any]:
