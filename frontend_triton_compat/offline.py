@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +21,16 @@ import pallas_core as pc
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat import figures
-from frontend_triton_compat.arguments import Call, aliases_of, flat_params, grid_of, memory_of
+from frontend_triton_compat.access import Memory
+from frontend_triton_compat.arguments import Aliases, Call, aliases_of, flat_params, grid_of, memory_of
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit import cpu, gpu, tpu
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.holding import NARROWED, held_in_memory, hold
 from frontend_triton_compat.ir import Kernel
 from frontend_triton_compat.parse import parse
+from frontend_triton_compat.parse.starts import start_together
+from frontend_triton_compat.schedule import Schedule
 from frontend_triton_compat.specialise import note_short_grid, plan_for
 from frontend_triton_compat.types import BF16, FP16, FP32, dtype
 
@@ -140,19 +143,37 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         return hold(parse(kernel.__translated__, params, sizes), held)
 
     chip = family.chip or "v5e"
+    blocks = lambda plan: tpu.emit(plan, chip)
     try:
-        plan, module = plan_for(build, memories, aliases, lambda plan: tpu.emit(plan, chip), blocked=True)
+        plan, module = plan_for(build, memories, aliases, blocks, blocked=True)
     except Diagnostic as refused:
-        if refused.slug not in tpu.STEERED_BY or not tpu.steered(build(), memories, aliases.same):
+        found = _from_zero(build, memories, aliases, blocks)
+        if found is None and (refused.slug not in tpu.STEERED_BY or not tpu.steered(build(), memories, aliases.same)):
             raise
         emit = lambda plan: tpu.emit_steered(plan, chip)
         try:
-            plan, module = plan_for(build, memories, aliases, emit, blocked=True, steered=True)
+            plan, module = found or plan_for(build, memories, aliases, emit, blocked=True, steered=True)
         except Diagnostic as again:
             raise (refused if again.slug in tpu.STEERED_BY[:3] else again) from None
     note_short_grid(plan, sizes)
     _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
     return module
+
+
+def _from_zero(
+    build: Callable[[], Kernel], memories: dict[str, Memory], aliases: Aliases, emit: Callable[[Schedule], Module]
+) -> tuple[Schedule, Module] | None:
+    """A kernel whose loops begin where the program says, with loops that begin at 0; None where that does not help."""
+
+    def together() -> Kernel:
+        kernel = build()
+        start_together(kernel)
+        return kernel
+
+    try:
+        return plan_for(together, memories, aliases, emit, blocked=True) if start_together(build()) else None
+    except Diagnostic:
+        return None
 
 
 def fp16_held() -> dtype:

@@ -83,7 +83,43 @@ def shared_heads(
     tl.store(L + bh * S + i, m + tl.log(l), mask=i < S)
 
 
+@triton.jit
+def window(
+    Q, K, V, O, scale, S, W: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, ROUND: tl.constexpr
+):
+    pm = tl.program_id(0)
+    i = pm * BM + tl.arange(0, BM)
+    d = tl.arange(0, D)
+    q = tl.load(Q + i[:, None] * D + d[None, :], mask=i[:, None] < S, other=0.0)
+    m = tl.full((BM,), -float("inf"), tl.float32)
+    l = tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, D), tl.float32)
+    first = tl.maximum(0, pm * BM - W)
+    if ROUND:
+        first = first // BN * BN
+    for j0 in range(first, tl.minimum((pm + 1) * BM, S), BN):
+        j = j0 + tl.arange(0, BN)
+        k = tl.load(K + j[:, None] * D + d[None, :], mask=j[:, None] < S, other=0.0)
+        v = tl.load(V + j[:, None] * D + d[None, :], mask=j[:, None] < S, other=0.0)
+        seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <= W)
+        s = tl.where(seen, tl.dot(q, tl.trans(k)) * scale, -float("inf"))
+        top = tl.maximum(m, tl.max(s, 1))
+        shift = tl.where(top == -float("inf"), 0.0, top)
+        p = tl.exp(s - shift[:, None])
+        a = tl.exp(m - shift)
+        l = l * a + tl.sum(p, 1)
+        acc = acc * a[:, None] + tl.dot(p, v)
+        m = top
+    tl.store(O + i[:, None] * D + d[None, :], acc / l[:, None], mask=i[:, None] < S)
+
+
 def launches():
+    for w, rounded in ((16, False), (20, True)):
+        q, k, v = (r(77, 16) for _ in range(3))
+        gap = torch.arange(77)[:, None] - torch.arange(77)
+        share = (q @ k.T * 0.2).masked_fill((gap < 0) | (gap > w), -torch.inf).softmax(-1)
+        meta = {"W": w, "D": 16, "BM": 16, "BN": 16, "ROUND": rounded}
+        yield window, (q, k, v, r(77, 16), 0.2, 77), meta, (5,), {"O": share @ v}
     q, k, v = r(2, 4, 45, 32), r(2, 2, 45, 32), r(2, 2, 45, 32)
     k4, v4 = (x.repeat_interleave(2, 1) for x in (k, v))
     score = (q @ k4.mT * 0.2).masked_fill(torch.ones(45, 45).triu(1).bool(), -torch.inf)
@@ -106,7 +142,7 @@ def launches():
 
 
 LAUNCHES = list(launches())
-NAMES = [kernel.fn.__name__ for kernel, *_ in LAUNCHES]
+NAMES = [f"{kernel.fn.__name__}{i}" for i, (kernel, *_) in enumerate(LAUNCHES)]
 
 
 @pytest.mark.filterwarnings("ignore:TPB272")
