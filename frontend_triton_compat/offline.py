@@ -281,7 +281,7 @@ def _tpu_static(report: pc.Report) -> dict[str, Any]:
 def _gpu_static(report: pc.GpuReport) -> dict[str, Any]:
     """The figures of a GPU's code; no time, which nothing models."""
     return {
-        "bound": report.bound,
+        "bound": report.bound or None,
         "registers": report.registers,
         "spills": report.spills,
         "smem_bytes": report.smem_bytes,

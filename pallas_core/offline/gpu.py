@@ -64,7 +64,7 @@ class GpuReport:
         io_bytes: inputs and outputs, what must at least move.
         flops: floating point operations of one run; None when unknown.
         roofline_s: the time that bytes and operations need at the published peaks.
-        bound: ``"hbm"`` or ``"mma"``: which of them is larger.
+        bound: ``"hbm"`` or ``"mma"``: which of them is larger; "" for matrix kernels whose operations are not known.
         compile_s: seconds the compile took.
         ptx, sass: the texts, where they were asked for.
     """
@@ -113,7 +113,7 @@ class GpuReport:
             ("spills", f"{self.spills} bytes"),
             ("SMEM", f"{self.smem_bytes / 1024:.4g} KiB a block"),
             ("instructions", counts),
-            ("roofline", f"{self.roofline_s * 1e3:.4g} ms, {self.bound}"),
+            ("roofline", f"{self.roofline_s * 1e3:.4g} ms, {self.bound or 'of the bytes alone'}"),
         ]
 
 
@@ -240,6 +240,7 @@ def report(
     numbers = lambda pattern: [int(n) for n in re.findall(pattern, log)]
     ptx, sass = _texts(log)
     counts = {name: n for name, pattern in COUNTED.items() if (n := len(re.findall(pattern, sass)))}
+    matrix = bool(re.search(r"wgmma\.mma_async|tcgen05\.mma", ptx)) or "HGMMA" in counts or "UTCMMA" in counts
     io = memory["argument_size_in_bytes"] + memory["output_size_in_bytes"]
     moving, computing = io / chip.hbm_bytes_per_s, (flops or 0) / chip.peak_flops
     registers = numbers(r"Used (\d+) registers")
@@ -261,7 +262,7 @@ def report(
         io_bytes=io,
         flops=flops,
         roofline_s=max(moving, computing),
-        bound="mma" if computing > moving else "hbm",
+        bound="" if flops is None and matrix else "mma" if computing > moving else "hbm",
         compile_s=answer["seconds"],
         ptx=ptx if texts else "",
         sass=sass if texts else "",
