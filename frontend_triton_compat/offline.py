@@ -27,7 +27,7 @@ from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit import cpu, gpu, tpu
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.holding import NARROWED, held_in_memory, hold
-from frontend_triton_compat.ir import Kernel
+from frontend_triton_compat.ir import Kernel, walk
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.parse.starts import start_together
 from frontend_triton_compat.schedule import Schedule
@@ -150,11 +150,7 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         found = _from_zero(build, memories, aliases, blocks)
         if found is None and (refused.slug not in tpu.STEERED_BY or not tpu.steered(build(), memories, aliases.same)):
             raise
-        emit = lambda plan: tpu.emit_steered(plan, chip)
-        try:
-            plan, module = found or plan_for(build, memories, aliases, emit, blocked=True, steered=True)
-        except Diagnostic as again:
-            raise (refused if again.slug in tpu.STEERED_BY[:3] else again) from None
+        plan, module = found or _steered(build, memories, aliases, chip, refused)
     note_short_grid(plan, sizes)
     _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
     return module
@@ -174,6 +170,27 @@ def _from_zero(
         return plan_for(together, memories, aliases, emit, blocked=True) if start_together(build()) else None
     except Diagnostic:
         return None
+
+
+def _steered(
+    build: Callable[[], Kernel], memories: dict[str, Memory], aliases: Aliases, chip: str, refused: Diagnostic
+) -> tuple[Schedule, Module]:
+    """A kernel that loaded numbers steer, one program at a time: of all programs, or of those that are steered.
+
+    Raises:
+        Diagnostic: neither has a form; `refused`, what a grid of blocks was refused for, if that says as much.
+    """
+    products = any(op.kind == "dot" for op in walk(build().body))  # whose tiles are large enough
+    found: Diagnostic | None = None
+    for which in ("all", "some") if products else ("some", "all"):
+        try:
+            return plan_for(
+                build, memories, aliases, lambda plan: tpu.emit_steered(plan, chip), blocked=True, steered=which
+            )
+        except Diagnostic as again:
+            found = found or again
+    assert found is not None
+    raise (refused if found.slug in tpu.STEERED_BY[:3] else found) from None
 
 
 def fp16_held() -> dtype:

@@ -73,7 +73,7 @@ def plan_for(
     emit: Callable[[Schedule], Any],
     chunked: bool = False,
     blocked: bool = False,
-    steered: bool = False,
+    steered: str = "",
 ) -> tuple[Schedule, Any]:
     """Schedule and emit, keeping variables whole where the emitter found that it needs them."""
     refuse_forked(None)

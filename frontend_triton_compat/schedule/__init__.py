@@ -18,7 +18,7 @@ from frontend_triton_compat.access import Memory
 from frontend_triton_compat.affine import Affine, Numbers
 from frontend_triton_compat.demand import Walker
 from frontend_triton_compat.dims import Dims, infer
-from frontend_triton_compat.forms import Form, Var
+from frontend_triton_compat.forms import Form
 from frontend_triton_compat.ir import Kernel
 from frontend_triton_compat.schedule.chunks import chunk
 from frontend_triton_compat.schedule.crop import crop, too_small
@@ -39,7 +39,7 @@ def schedule(
     aliases: Mapping[str, tuple[str, int]] | None = None,
     chunked: bool = False,
     blocked: bool = False,
-    steered: bool = False,
+    steered: str = "",
 ) -> Schedule:
     """Schedule a kernel for the whole grid.
 
@@ -51,7 +51,8 @@ def schedule(
             a time if they print.
         blocked: for targets whose grid steps are blocks of rows: programs and lanes that make an address together are
             one variable, whatever else looks at the program alone.
-        steered: programs that loaded numbers steer are one number at a time; no order among programs is kept.
+        steered: ``"some"``: programs that loaded numbers steer are one number at a time; ``"all"``: all programs are.
+            No order among programs is kept.
         aliases: parameters that point into another one's memory: name -> (that parameter, offset in elements).
 
     Raises:
@@ -72,7 +73,7 @@ def schedule(
         ordered = races(plan)
     if steered and not ordered:
         apart = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
-        plan = _analyse(kernel, dims, memories, aliases or {}, False, True, alone=_axes(apart, steering(apart)))
+        plan = _analyse(kernel, dims, memories, aliases or {}, False, True, alone=_axes(apart, steered))
         merge(plan, blocked)
         crop(plan, uncropped)
     if ordered:
@@ -110,7 +111,8 @@ def _analyse(
     return plan
 
 
-def _axes(plan: Schedule, programs: frozenset[Var]) -> frozenset[int]:
+def _axes(plan: Schedule, steered: str) -> frozenset[int]:
+    programs = steering(plan) if steered == "some" else plan.affine.programs
     return frozenset(i for i, v in enumerate(plan.affine.programs) if v in programs)
 
 

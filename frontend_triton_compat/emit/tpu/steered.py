@@ -17,6 +17,7 @@ from frontend_triton_compat.emit.base import zero_of
 from frontend_triton_compat.emit.control import Control
 from frontend_triton_compat.emit.expr import Expr, align, literal, tight, union
 from frontend_triton_compat.emit.module import Module
+from frontend_triton_compat.emit.refusals import untiled
 from frontend_triton_compat.emit.tpu import copies, gather
 from frontend_triton_compat.emit.tpu.blocks import Blocks
 from frontend_triton_compat.emit.tpu.outside import Part, Spec
@@ -28,6 +29,8 @@ from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.schedule import Schedule
 from frontend_triton_compat.schedule.overlap import injective
 
+#: Most bytes of all buffers that tiles are copied to.
+_BUFFERS = 24 << 20
 _SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
@@ -37,6 +40,7 @@ class Steered(Text):
     def __init__(self, plan: Schedule, blocks: Blocks):
         super().__init__(plan, blocks)
         self.orderly = True
+        self.buffered = 0  # bytes of the buffers of copies
         self.ahead: dict[Op, tuple[str, str, str, str]] = {}  # load -> function, buffer, counter of turns, their number
         self._kinds: dict[Op, tuple[Spec, tuple[Var | None, ...]] | None] = {}
         for param in plan.views:
@@ -349,6 +353,9 @@ class Steered(Text):
         buf, sem = self.fresh(f"{access.param}_tile"), self.fresh(f"{access.param}_copied")
         shape = tuple(side.room for side in sides if side.taken)
         lead, count = ((slots,), f"(({slots},))") if slots > 1 else ((), "")
+        self.buffered += math.prod((*lead, *shape)) * max(element.itemsize, 1)
+        if self.buffered > _BUFFERS:
+            raise untiled(self.plan, access)
         self.more_scratch[buf] = f"pltpu.VMEM({(*lead, *shape)}, jnp.{element.numpy_name})"
         self.more_scratch[sem] = f"pltpu.SemaphoreType.DMA{count}"
         return ref, buf, sem
