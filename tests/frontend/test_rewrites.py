@@ -159,13 +159,9 @@ def lookup(x, index, o, n, BLOCK: tl.constexpr):
     tl.store(o + k, v * 2, mask=k < n)
 
 
-def test_a_gather_from_a_small_tensor_is_written_as_comparisons(tmp_path):
+def test_a_gather_from_a_small_tensor_runs_as_comparisons():
     x, index = torch.randn(100), torch.randint(0, 100, (300,), dtype=torch.int32)
-    problem = refusal(lookup, (x, index, torch.empty(300), 300), {"BLOCK": 128}, (3,))
-    assert problem.slug == "indirect-access"
-    text, _ = code_of(problem.do[0])
-    kernel = imported(text, tmp_path).lookup
-    found = kernel[(3,)].verify(
+    found = lookup[(3,)].verify(
         x, index, torch.empty(300), 300, BLOCK=128, target="tpu:v5e",
         reference=lambda x, index: torch.where(index > 3, x[index.long()], -1.0) * 2,
     )  # fmt: skip

@@ -249,7 +249,7 @@ def gather(x, index, o, n, BLOCK: tl.constexpr):
         (count, (torch.zeros(100), torch.zeros(1), 100), "atomic-add", "tl.atomic_add"),
         (
             gather,
-            (torch.zeros(100), torch.zeros(100, dtype=torch.int32), torch.zeros(100), 100),
+            (torch.zeros(1 << 18), torch.zeros(100, dtype=torch.int32), torch.zeros(100), 100),
             "indirect-access",
             "tl.load(x",
         ),

@@ -81,12 +81,11 @@ def _is_table(accesses: list[Access], memory: Memory) -> bool:
 
 def element(emitter: Facing, access: Access, row: Expr, lane: Var, number: Form) -> Expr:
     """The picked element of every row."""
-    at = row.dims.index(lane)
     hit = hits(emitter, row.dims, lane, number)
     dims = union([row, hit])
     kept = Expr(f"jnp.where({align(hit, dims)}, {align(row, dims)}, 0)", dims)
     element_type = access.op.result.type.element
-    code = emitter.reduction("sum", kept, at, element_type, access.op)
+    code = emitter.reduction("sum", kept, dims.index(lane), element_type, access.op)
     left = tuple(None if d is lane else d for d in dims)
     return emitter.assign(access.op.result.name or "picked", Expr(code, left), access.op)
 
