@@ -163,11 +163,34 @@ def unsigned_extreme(fn, x, axis):
 
 
 def _found(name: str, compare: str, edge: str) -> str:
-    """Source of the extreme element of floats and its index: NaN counts as extreme, and the first one counts."""
+    """Source of the extreme element of floats and its index: NaN counts as extreme, and the first one counts.
+
+    Rows of several registers come down to one, element by element; lanes meet only there.
+    """
+    order, far = (">", "-jnp.inf") if compare == "max" else ("<", "jnp.inf")
     return f'''
+def {name}_by_lanes(x):
+    """The {name} element a lane, where it was and where the first NaN was; then those of the lanes."""
+    n, shape = x.shape[-1], (*x.shape[:-1], 128)
+    best, at, lost = jnp.full(shape, {far}), jnp.full(shape, 0.0), jnp.full(shape, float(n))
+    for start in range(0, n, 128):
+        part = x[..., start : start + 128]
+        better = part {order} best
+        best, at = jnp.where(better, part, best), jnp.where(better, float(start), at)
+        lost = jnp.where(part == part, lost, jnp.minimum(lost, float(start)))
+    lane = lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1).astype(jnp.float32)
+    top = jnp.{compare}(best, axis=-1, keepdims=True)
+    place = jnp.where(lost < n, lost, jnp.where(best == top, at + n, 2.0 * n)) + lane
+    return top, jnp.min(place, axis=-1, keepdims=True)
+
+
 def {name}_found(x, axis):
     """The {name} element and its index, or the first NaN: its index is not raised by the length."""
     n, wide = x.shape[axis], x.astype(jnp.float32)
+    if axis == x.ndim - 1 and n % 128 == 0 and 128 < n <= 8192:
+        best, place = {name}_by_lanes(wide)
+        index = jnp.where(place < n, place, place - n).astype(jnp.int32)
+        return jnp.where(place < n, jnp.nan, best).astype(x.dtype), index
     at = lax.broadcasted_iota(jnp.int32, x.shape, axis).astype(jnp.float32)
     best = jnp.{compare}(jnp.where(wide == wide, wide, {edge}), axis=axis, keepdims=True)
     place = jnp.where(wide == wide, jnp.where(wide == best, at + n, 2.0 * n), at)

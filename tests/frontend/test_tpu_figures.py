@@ -17,7 +17,7 @@ LAUNCHES = {launch.name: launch for launch in bench_tpu.launches()}
 SAMPLE = {
     ("s01", "v5e"), ("s02", "v5e"), ("s02", "7x"), ("s02-bf16", "v6e"), ("s03", "7x"), ("layer-norm", "v6e"),
     ("s04", "v5e"), ("s05", "v6e"), ("s05-backward", "7x"), ("s07", "v5e"), ("s18", "v5e"), ("s15", "v5e"),
-    ("s17", "7x"),
+    ("s17", "7x"), ("s10", "v5e"), ("s12", "v5e"), ("s13", "v6e"),
 }  # fmt: skip
 ROWS = [(name, chip) for name in LAUNCHES for chip in bench_tpu.NAMES if "ms" in TABLE.get(name, {}).get(chip, {})]
 

@@ -168,3 +168,32 @@ def test_blocks_of_any_size_lower(dtype, target):
             specs_of(module, kernel._signature.call(args, meta, placeless=True)),
             target,
         )
+
+
+@triton.jit
+def scaled_rows(x, s, o, N, BN: tl.constexpr):
+    r, j = tl.program_id(0), tl.program_id(1) * BN + tl.arange(0, BN)
+    tl.store(s + r, r * 1.0)
+    tl.store(o + r * N + j, tl.load(x + r * N + j, mask=j < N) * 2.0, mask=j < N)
+
+
+@triton.jit
+def one_program(x, o, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o + i, tl.load(x + i) + 1.0)
+
+
+def test_an_output_that_comes_back_is_not_shared_by_cores(monkeypatch):
+    monkeypatch.setattr(sizes, "_BLOCK_BYTES_ELSEWHERE", (1 << 13, 1 << 13))
+    x = torch.randn(20, 3000)
+    args = (x, torch.zeros(20), torch.zeros(20, 3000), 3000)
+    source = translate(scaled_rows, args, {"BN": 512}, (20, 6), "tpu:v5e").source
+    assert "'arbitrary')" in source and "('parallel'" in source
+    against_cpu(scaled_rows, args, {"BN": 512}, (20, 6))
+
+
+def test_one_program_may_use_all_of_vmem():
+    x = torch.randn(2048)
+    args = (x, torch.zeros(2048))
+    assert "vmem_limit_bytes" in translate(one_program, args, {"B": 2048}, (1,), "tpu:v5e").source
+    against_cpu(one_program, args, {"B": 2048}, (1,))

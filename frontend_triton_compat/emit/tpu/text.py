@@ -78,7 +78,9 @@ class Text(Loops):
             shapes.append(f"jax.ShapeDtypeStruct(({plan.views[p].size},), jnp.{self._element(p)})")
         for p in self.hbm_outputs:
             shapes.append(f"jax.ShapeDtypeStruct({self.hbm[p][1]}, jnp.{self._element(p)})")
-        semantics = ["parallel"] * len(grid)
+        # an output that comes back along an axis is one block in several steps: no two cores may share them
+        visited = [all(v in s.index for s in outputs) for v in grid]
+        semantics = ["parallel" if once else "arbitrary" for once in visited]
         if self.orderly:
             semantics = ["arbitrary"] * len(grid)
         elif self.blocks.fold is not None:
@@ -112,12 +114,11 @@ class Text(Loops):
             rows += self.more_scratch.values()
             call.append(f"        scratch_shapes=[{', '.join(rows)}],")
         proved = ", disable_bounds_checks=True" if self.orderly else ""  # every row number is clipped
-        if grid:
-            call.append(
-                f"        compiler_params=pltpu.CompilerParams(\n"
-                f"            dimension_semantics={tuple(semantics)}, "
-                f"vmem_limit_bytes={self.vmem_limit}{proved}\n        ),"
-            )
+        order = f"dimension_semantics={tuple(semantics)}, " if grid else ""
+        call.append(
+            f"        compiler_params=pltpu.CompilerParams(\n"
+            f"            {order}vmem_limit_bytes={self.vmem_limit}{proved}\n        ),"
+        )
         call += [
             f"        name={name!r},",
             "        interpret=interpret,",
