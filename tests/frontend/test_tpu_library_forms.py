@@ -201,10 +201,12 @@ def test_products_over_lanes_that_fill_no_block():
     product[(1,)].verify(*args, M=32, K=64, target="tpu:v5e", reference={"o": x.exp() @ (y + 1)}, rtol=1e-4)
 
 
-@pytest.mark.parametrize("rows,n,block,dtype", [(13, 301, 512, torch.float32), (37, 301, 128, torch.bfloat16)])
+@pytest.mark.parametrize(
+    "rows,n,block,dtype", [(13, 301, 512, torch.float32), (37, 301, 128, torch.bfloat16), (1, 77, 128, torch.float32)]
+)
 def test_one_element_of_a_row_is_stored(rows, n, block, dtype):
     logits, labels = torch.randn(rows, n).to(dtype), torch.randint(0, n, (rows,))
-    labels[3] = -100
+    labels[3:4] = -100
     exact = logits.double().requires_grad_()
     losses = torch.nn.functional.cross_entropy(exact, labels, ignore_index=-100, reduction="none")
     losses.sum().backward()

@@ -45,8 +45,8 @@ def _rows_of(plan: Schedule, param: str, accesses: list[Access]) -> dict[Op, tup
         [plan.form(c.form) for c in plan.demand.accesses[a.op].all_conditions if c.form is not None] for a in accesses
     ]
     strides = choose_strides(forms, masks, memory)
-    if len(strides) == 1 and _is_table(accesses, memory):
-        strides = (memory.shape[0], 1)
+    if len(strides) == 1 and _is_table(plan, accesses, memory):
+        strides = (memory.shape[-1], 1)
     found: dict[Op, tuple[Var, Form]] = {}
     windows: list[Window] = []
     for access, form, mask in zip(accesses, forms, masks):
@@ -71,12 +71,13 @@ def _rows_of(plan: Schedule, param: str, accesses: list[Access]) -> dict[Op, tup
     return found
 
 
-def _is_table(accesses: list[Access], memory: Memory) -> bool:
-    """Whether a 1-D array that is only read can stand for a row of every program: lanes go over it, or nothing does."""
-    lanes = all(
-        a.op.kind == "load" and all(any(p.kind == "axis" for p in v.parts()) for v in a.form.vars) for a in accesses
-    )
-    return lanes and len(memory.shape) == 1 and memory.strides == (1,) and 1 < memory.shape[0] <= _LONGEST_TABLE
+def _is_table(plan: Schedule, accesses: list[Access], memory: Memory) -> bool:
+    """Whether a 1-D array can stand for a row of every program, or of the only one that stores: lanes go over it."""
+    if plan.kernel.grid != (1, 1, 1) and any(a.op.kind != "load" for a in accesses):
+        return False
+    lanes = all(any(p.kind == "axis" for p in v.parts()) for a in accesses for v in a.form.vars)
+    row = memory.shape[-1:] and all(n == 1 for n in memory.shape[:-1]) and memory.strides[-1] == 1
+    return lanes and bool(row) and 1 < memory.shape[-1] <= _LONGEST_TABLE
 
 
 def element(emitter: Facing, access: Access, row: Expr, lane: Var, number: Form) -> Expr:
