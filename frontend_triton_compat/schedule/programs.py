@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 
 from frontend_triton_compat.affine import Numbers, atom_key
-from frontend_triton_compat.forms import Form, Var
+from frontend_triton_compat.forms import Form, Symbol, Var
 from frontend_triton_compat.ir import ALONG_AXIS, walk
 from frontend_triton_compat.schedule.plan import Schedule
 
@@ -166,7 +166,7 @@ def merge(plan: Schedule, addresses_only: bool = False) -> None:
         name = outer.name if inner.kind == "axis" else inner.name
         merged = Var("fused", outer.size * inner.size, plan.affine.fresh(f"{name}_all"), outer=outer, inner=inner)
         # outer and inner vanish from every form: each holds `outer * inner.size + inner` with one common factor.
-        told = {inner: Form(0, {merged: 1}), outer: Form()}
+        told: dict[Symbol, Form] = {inner: Form(0, {merged: 1}), outer: Form()}
         if apart:
             told = {inner: Form(0, {merged: 1, outer: -inner.size})}
             plan.parts[outer] = (merged, inner.size)

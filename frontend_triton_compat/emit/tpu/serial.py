@@ -12,6 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from frontend_triton_compat.demand import Conjunct
 from frontend_triton_compat.emit.expr import Expr, tight, tuple_of
 from frontend_triton_compat.emit.refusals import run_time_trips
@@ -130,7 +132,7 @@ class Serial(Facing):
         return Stretch(*written, not any(step % unit for step, unit in units), False)
 
     def _written_out(
-        self, turns: Turns, start: object, stop: object, work: int, units: Sequence[tuple[int, int]]
+        self, turns: Turns, start: np.ndarray, stop: np.ndarray, work: int, units: Sequence[tuple[int, int]]
     ) -> tuple[str, int | str | None, int] | None:
         """How a stretch is written: (source of the first turn, how many groups, turns of a group)."""
         first, length = turns.source(start), turns.length(start, stop)
