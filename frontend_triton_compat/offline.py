@@ -49,6 +49,14 @@ DEFECTS = (
     "kernel-arity",
 )
 
+#: Remedies for whoever wrote a Triton kernel, where a diagnostic's own are for whoever wrote a Pallas one.
+_REMEDIES = {
+    "vmem-budget": (
+        "let a program take a part of what it holds at once: go over long rows in chunks, with what is carried in sums",
+        "store what is needed later instead of keeping it, and split the kernel where two halves hold different tiles",
+    )
+}
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -245,7 +253,9 @@ def check(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any], g
         report = pc.schedule_report(load_source(module.source, module.entry), specs, target)
     except Diagnostic as refused:
         at = users_line(refused.where, module, where)
-        problem = type(refused)(refused.slug, refused.what, where=at, why=refused.why, do=refused.do)
+        problem = type(refused)(
+            refused.slug, refused.what, where=at, why=refused.why, do=_REMEDIES.get(refused.slug, refused.do)
+        )
         return Verdict(
             **base,
             verdict="failed" if refused.slug in DEFECTS else "diagnosed",

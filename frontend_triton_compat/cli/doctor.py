@@ -32,7 +32,7 @@ REQUIRED: dict[str, tuple[str, str | None]] = {
 #: package -> (extra that installs it, what it is for)
 OPTIONAL: dict[str, tuple[str, str]] = {
     "libtpu": ("tpu", "compile for TPUs: `check` and `port` with --target tpu:v5e"),
-    "jax-cuda13-plugin": ("cuda", "run on NVIDIA GPUs"),
+    "jax-cuda13-plugin": ("cuda", "jax on NVIDIA GPUs; kernels of ours are not run there yet"),
     "absl-py": ("gpu", "compile for GPUs: `check` and `port` with --target gpu:sm90a; see docs/gpu.md"),
     "triton": ("triton", "hand kernels of the genuine package to retarget(); not needed to run kernels"),
 }

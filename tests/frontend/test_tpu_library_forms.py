@@ -5,6 +5,7 @@ import torch
 
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
+from bridge.diagnostics import Diagnostic
 
 
 @triton.jit(non_power_of_two=True)
@@ -239,6 +240,27 @@ def test_loops_that_share_their_lanes(rows, n, block):
     want = {"grad": torch.where(p > q, 0.5, -0.5) * kept, "loss": (p - q).abs().sum(1) * kept[:, 0]}
     args = (p, q, labels, torch.zeros(rows, n), torch.zeros(rows), n, n, 1)
     distances[(rows,)].verify(*args, B=block, target="tpu:v5e", reference=want)
+
+
+@triton.jit
+def added(x, b, o, n, columns, B: tl.constexpr):
+    """A flat launch: what is added is the column's, or the row's."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    by_column = tl.load(b + at % columns, mask=at < n)
+    by_row = tl.load(b + at // columns, mask=at < n)
+    tl.store(o + at, tl.load(x + at, mask=at < n) + by_column * 2 + by_row, mask=at < n)
+
+
+@pytest.mark.parametrize("rows,n,block", [(10, 770, 1024), (16, 1024, 256), (3, 5, 16)])
+def test_flat_launches_pick_by_column_and_by_row(rows, n, block):
+    x, b = torch.randn(rows, n), torch.randn(n)
+    args = (x, b, torch.empty(rows, n), x.numel(), n)
+    want = {"o": x + b * 2 + b[:rows, None]}
+    if rows * n * n > 1 << 23:  # more comparisons than a grid step should make
+        with pytest.raises(Diagnostic, match="TPB296.*picks one of 1024"):
+            added[(triton.cdiv(x.numel(), block),)].verify(*args, B=block, target="tpu:v5e", reference=want)
+        return
+    added[(triton.cdiv(x.numel(), block),)].verify(*args, B=block, target="tpu:v5e", reference=want)
 
 
 @pytest.mark.tpu_offline

@@ -7,9 +7,11 @@ outside the row picks nothing, which reads as 0, stores nothing and touches no f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bridge.diagnostics import error
 from frontend_triton_compat.access import Memory, Slice, Window, choose_strides, divide, make_view
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.expr import Expr, align, tight, union
@@ -21,8 +23,9 @@ from frontend_triton_compat.schedule import Schedule
 if TYPE_CHECKING:
     from frontend_triton_compat.emit.tpu.facing import Facing
 
-#: Most elements of a table that every row of a grid step is compared with.
+#: Most elements of a table that every row of a grid step is compared with, and most comparisons of a grid step.
 _LONGEST_TABLE = 1 << 17
+_MOST_COMPARISONS = 1 << 23
 
 
 def rows_instead(plan: Schedule) -> dict[Op, tuple[Var, Form]]:
@@ -84,6 +87,22 @@ def element(emitter: Facing, access: Access, row: Expr, lane: Var, number: Form)
     """The picked element of every row."""
     hit = hits(emitter, row.dims, lane, number)
     dims = union([row, hit])
+    comparisons = math.prod(emitter.extent(d) for d in dims if d is not None)
+    if comparisons > _MOST_COMPARISONS:
+        raise error(
+            "indirect-access",
+            f"the load on {access.param!r} picks one of {lane.count} places, {comparisons // (lane.count or 1)} times "
+            "a grid step",
+            where=access.op.where,
+            why="a core's vector registers have no addresses: a picked element is a sum over comparisons with every "
+            f"place, here {comparisons} of them, and {_MOST_COMPARISONS} are the most that make sense",
+            do=[
+                "give each program a row (or rows): the place is then a block's, and nothing is picked:\n"
+                "    offsets = tl.program_id(0) * columns + tl.arange(0, BLOCK)  # BLOCK >= columns\n"
+                f"    tl.load({access.param} + tl.arange(0, BLOCK), mask=tl.arange(0, BLOCK) < columns)",
+                f"gather outside of the kernel, and pass the result: {access.param}[index]",
+            ],
+        )
     kept = Expr(f"jnp.where({align(hit, dims)}, {align(row, dims)}, 0)", dims)
     element_type = access.op.result.type.element
     code = emitter.reduction("sum", kept, dims.index(lane), element_type, access.op)
