@@ -85,6 +85,9 @@ class Text(Loops):
             semantics = ["arbitrary"] * len(grid)
         elif self.blocks.fold is not None:
             semantics[-1] = "arbitrary"
+        if "arbitrary" in semantics:  # parallel axes come first
+            first = semantics.index("arbitrary")
+            semantics[first:] = ["arbitrary"] * (len(semantics) - first)
         steps = ", ".join(str(self.blocks.steps(v)) for v in grid)
         axes = ", ".join(f"{v.name} by {self.extent(v)}" for v in grid)
         call = [

@@ -196,7 +196,11 @@ class TileForms(Emitter):
             number = next((e for e in operands if e.literal is not None and e.literal == e.literal), None)
             other = next((e for e in operands if e.literal is None), None)
             if number is not None and other is not None and op is not None:  # NaN compares as false: the number stays
-                if float_range(op.operands[operands.index(other)]) != (float("-inf"), float("inf")):  # no NaN here
+                own = (
+                    op.kind == "map" and op["fn"] == fn
+                )  # a loop's extreme comes with the loop, whose operands are bounds
+                ranged = own and float_range(op.operands[operands.index(other)]) != (float("-inf"), float("inf"))
+                if ranged:  # no NaN here
                     code = super().row_code(ROWS[f"{fn}_nan"], element.kind, op)
                     text = code.format(*(e.code for e in operands))
                     return Expr(text, other.dims, None, self._fills(fn, operands, element, result))
