@@ -13,6 +13,7 @@ from frontend_triton_compat.affine import Affine, Loop
 from frontend_triton_compat.dims import Dims
 from frontend_triton_compat.forms import Form
 from frontend_triton_compat.ir import Block, Kernel, Op, Value
+from frontend_triton_compat.types import dtype, pointer_type
 
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 
@@ -52,6 +53,13 @@ class Access:
     def all_conditions(self) -> list[Conjunct]:
         """The mask and the path's conditions."""
         return [*self.conditions, *self.mask]
+
+    @property
+    def element(self) -> dtype:
+        """The type of an element of what is touched."""
+        pointer = self.op.operands[0].type.element
+        assert isinstance(pointer, pointer_type)
+        return pointer.element_ty
 
 
 @dataclass

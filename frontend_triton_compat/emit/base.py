@@ -80,6 +80,10 @@ class Base:
         """The diagnostic of an operation that the target has no meaning for."""
         return error("not-translated", f"{op.kind} is not translated for {self.target}", where=op.where)
 
+    def element_of(self, param: str) -> dtype:
+        """The type of an element of an argument that is touched."""
+        return next(a for a in self.plan.accesses.values() if a.param == param).element
+
     # -- text
 
     def origin(self) -> str:

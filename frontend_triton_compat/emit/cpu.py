@@ -235,7 +235,7 @@ class CpuEmitter(Emitter):
     def write(self, access: Access, value: Expr, mask: Expr | None) -> None:
         """A window as an assignment to the ref, or a scatter of computed elements."""
         param, view, op = access.param, self.plan.views[access.param], access.op
-        element = op.operands[0].type.element.element_ty  # type: ignore[union-attr]
+        element = access.element
         window = self.plan.windows[op]
         indices = self.window_indices(window, view) if window is not None else None
         mask = None if mask is None or mask.code == "True" else mask
@@ -266,7 +266,7 @@ class CpuEmitter(Emitter):
     def assign_window(self, access: Access, indices: list[DimIndex], value: Expr) -> None:
         """Put a value in a window whose variables are all that it depends on."""
         op, place = access.op, self.place(access.param, indices)
-        element = op.operands[0].type.element.element_ty  # type: ignore[union-attr]
+        element = access.element
         target = tuple(v for d in indices for v in d.vars)
         sizes = [math.prod(self.extent(v) for v in d.vars) for d in indices if d.vars]
         merged = len(sizes) != len(target)
@@ -499,7 +499,8 @@ class CpuEmitter(Emitter):
                 text.append(f"    {p} = lax.bitcast_convert_type({p}, jnp.{E4B15})")
         operands += [Operand(s, (1,), scalar=True) for s in scalars]
         shapes = [
-            f"jax.ShapeDtypeStruct({_shape(list(plan.views[p].widths))}, jnp.{self._element(p)})" for p in plan.written
+            f"jax.ShapeDtypeStruct({_shape(list(plan.views[p].widths))}, jnp.{self.element_of(p).numpy_name})"
+            for p in plan.written
         ]
         if self.checks:
             shapes.append("jax.ShapeDtypeStruct((1,), jnp.int32)")
@@ -534,11 +535,7 @@ class CpuEmitter(Emitter):
 
     def _raw(self, param: str) -> bool:
         """Whether the elements go over as bytes: neither torch nor jax has Triton's format."""
-        return self._element(param) == E4B15
-
-    def _element(self, param: str) -> str:
-        access = next(a for a in self.plan.accesses.values() if a.param == param)
-        return access.op.operands[0].type.element.element_ty.numpy_name  # type: ignore[union-attr]
+        return self.element_of(param).numpy_name == E4B15
 
     def _covers(self, access: Access, indices: list[DimIndex], view: View) -> bool:
         """Whether an unconditional store writes the whole view."""

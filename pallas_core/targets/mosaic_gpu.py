@@ -113,11 +113,6 @@ SUBSTITUTES: dict[str, str] = {
     "rem": "`x - trunc(x / y) * y` for floats",
     "atan2": "compute it outside the kernel",
 }
-REFUSED_OPS = frozenset(SUBSTITUTES)
 REFUSED_DTYPES = {name: "Mosaic GPU has no such values" for name in ("float64", "complex64", "complex128")} | {
     "bool": "bool loads and stores don't lower; use int8"
 }
-#: dtypes without arithmetic: they are converted first.
-STORAGE_ONLY = ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")
-#: dtypes that the matrix instructions multiply, with what their accumulator is.
-DOT_DTYPES = {"bfloat16": "float32", "float16": "float32"}

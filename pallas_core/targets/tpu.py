@@ -41,6 +41,11 @@ class TpuChip:
     cores: int = 1
     schedule_checked: bool = False
 
+    @property
+    def kernel_vmem_bytes(self) -> int:
+        """What a kernel asks for: the default limit is a fraction of VMEM; an eighth is left to the compiler."""
+        return self.vmem_bytes // 8 * 7
+
 
 CHIPS: dict[str, TpuChip] = {
     chip.name: chip

@@ -95,7 +95,7 @@ class Loops(Dots):
         step_bytes = sum(
             self.bytes_of(
                 tuple(self.share.sizes[d] for d in self.shared[load.result].dims),
-                self.element(self.plan.accesses[load].param).numpy_name,
+                self.plan.accesses[load].element.numpy_name,
             )
             for load in loads
         )

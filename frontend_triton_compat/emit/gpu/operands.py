@@ -59,7 +59,7 @@ class Operands(Emitter):
         view, window = self.plan.views[access.param], self.plan.windows[access.op]
         if window is None:
             raise untiled(self.plan, access, "a GPU")
-        itemsize = self.element(access.param).itemsize
+        itemsize = access.element.itemsize
         index: list[str] = []
         dims: list[Var] = []
         boxes: list[int] = []
@@ -108,7 +108,7 @@ class Operands(Emitter):
     def _exact_box(self, access: Access, var: Var) -> int:
         """The elements of a tile, where a copy of just them is possible."""
         count = var.count or 1
-        if self.share.rows and count * self.element(access.param).itemsize % self.chip.tma_align:
+        if self.share.rows and count * access.element.itemsize % self.chip.tma_align:
             raise error(
                 "gpu-not-translated",
                 f"the store to {access.param!r} ends inside of a copy's unit",
@@ -172,11 +172,6 @@ class Operands(Emitter):
     def _named(self, param: str) -> bool:
         return any(a.name == param for a in self.inputs)
 
-    def element(self, param: str):
-        """The element type of a parameter's memory."""
-        access = next(a for a in self.plan.accesses.values() if a.param == param)
-        return access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
-
     # -- reading
 
     def load(self, op: Op) -> None:
@@ -216,7 +211,7 @@ class Operands(Emitter):
         """Start the copy of a tile to shared memory; the buffer's and the barrier's names."""
         self._refuse_late(access)
         self._check_adjacent(access, tile)
-        buffer = self.buffer(f"{access.param}_smem", tile.dims, self.element(access.param).numpy_name)
+        buffer = self.buffer(f"{access.param}_smem", tile.dims, access.element.numpy_name)
         early = self.indent == 1 and not self._opaques(access)
         barrier = "loaded" if early else self.fresh("loaded")
         lines, count = self._copies(tile, buffer, f"plgpu.copy_gmem_to_smem({{gmem}}, {{smem}}, {barrier})")
@@ -314,7 +309,7 @@ class Operands(Emitter):
         tile = self.tile_of(access, self.outputs)
         if tile.array not in self.outputs:
             self.outputs.append(tile.array)
-        name = self.element(access.param).numpy_name
+        name = access.element.numpy_name
         self.stored.append(Stored(tile.array, access.param, self._region(access)))
         order = self.dimensions.union([Expr("", tile.dims)])
         if mask is not None and mask.code != "True":

@@ -133,7 +133,7 @@ class Text(Loops):
         shape = str(array.padded)
         if array.whole != array.padded:
             shape = f"{array.whole} if interpret else {array.padded}"
-        return f"jax.ShapeDtypeStruct({shape}, jnp.{self.element(array.param).numpy_name})"
+        return f"jax.ShapeDtypeStruct({shape}, jnp.{self.element_of(array.param).numpy_name})"
 
     def _finished(self, param: str, i: int) -> list[str]:
         """The lines that make a result what the caller gets."""

@@ -90,7 +90,7 @@ def emit_steered(plan: Schedule, chip: str) -> Module:
     if not plan.ordered:
         raise order_refused(plan, "tpu")
     narrow(plan)
-    limit = CHIPS[chip].vmem_bytes // 8 * 7
+    limit = CHIPS[chip].kernel_vmem_bytes
     programs = [v for v in plan.affine.programs if v is not None and v.serial]
     if all(not a.op.operands[0].shape and all(v.serial for v in a.form.vars) for a in plan.accesses.values()):
         return SteeredEmitter(plan, Blocks({}, (), None), limit).module()
@@ -108,8 +108,7 @@ def emit(plan: Schedule, chip: str) -> Module:
     if plan.ordered:
         raise order_refused(plan, "tpu")
     narrow(plan)
-    # The compiler's default limit is a fraction of what the chip has; an eighth is left to it.
-    limit = CHIPS[chip].vmem_bytes // 8 * 7
+    limit = CHIPS[chip].kernel_vmem_bytes
     plan.picked = rows_instead(plan)
     before = {p: dataclasses.replace(view) for p, view in plan.views.items()}
     for param, view in plan.views.items():

@@ -12,7 +12,7 @@ from frontend_triton_compat.access import Slice
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.refusals import untiled
 from frontend_triton_compat.emit.tpu.gather import picks_rows
-from frontend_triton_compat.emit.tpu.sizes import Sizes, item_bytes
+from frontend_triton_compat.emit.tpu.sizes import Sizes
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op, walk
 from frontend_triton_compat.schedule import Fold, Schedule
@@ -107,7 +107,7 @@ def _steps_by_blocks(plan: Schedule, access: Access, i: int, var: Var) -> bool:
     if i == 0:
         first = view.origin // view.strides[0]
         lo, hi = lo - first, hi - first
-    tile = 1 if behind > 1 else 8 * max(1, 4 // item_bytes(access)) if behind else 128
+    tile = 1 if behind > 1 else 8 * max(1, 4 // access.element.itemsize) if behind else 128
     whole = step % tile == 0 or step == view.shape[i]
     moves = access.op.kind == "load" and any(v.serial for v in piece.steps)  # where a loop begins may be the program's
     return whole and 0 <= lo and (hi < step or moves) and not any(v.kind == "axis" for v in var.parts())
@@ -188,4 +188,4 @@ def _along_whole_rows(plan: Schedule) -> set[Var]:
 
 def _wide(plan: Schedule) -> bool:
     """Whether a product's operands may be fp32."""
-    return max((item_bytes(a) for a in plan.accesses.values() if a.op.kind == "load"), default=2) > 2
+    return max((a.element.itemsize for a in plan.accesses.values() if a.op.kind == "load"), default=2) > 2

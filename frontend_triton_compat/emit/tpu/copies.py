@@ -98,7 +98,7 @@ def varies(emitter: Steered, access: Access) -> bool:
 
 def _side(emitter: Steered, access: Access, i: int, var: Var | None, n: int, start: Form) -> Side:
     view = emitter.plan.views[access.param]
-    item = access.op.operands[0].type.element.element_ty.itemsize  # type: ignore[union-attr]
+    item = access.element.itemsize
     size, behind = view.widths[i], len(view.shape) - 1 - i
     if len(view.shape) == 1:
         unit = 128 if item == 4 else 1024
@@ -195,7 +195,7 @@ def _place(buf: str, sides: Sequence[Side], shifts: Sequence[str], slot: str = "
 
 def tile(access: Access, sides: Sequence[Side], buf: str, shifts: Sequence[str], slot: str = "") -> Expr:
     """The tile that was copied, as the access wants it."""
-    element = access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
+    element = access.element
     code = _place(buf, sides, shifts, slot)
     flat = len(sides) == 1
     if flat:
@@ -229,7 +229,7 @@ def merge(
     mask: Expr | None,
 ) -> None:
     """Put a value over what a buffer holds, where the mask holds."""
-    element = access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
+    element = access.element
     name = element.numpy_name
     left = [(side, shift) for side, shift in zip(sides, shifts) if side.taken]
     flat = len(sides) == 1

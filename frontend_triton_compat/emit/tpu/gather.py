@@ -78,7 +78,7 @@ def rows(emitter: Operands, access: Access) -> Expr:
     window, view = plan.windows[op], plan.views[access.param]
     assert window is not None
     first, *rest = rows_of(view, window)
-    last = plan.accesses[op].op.operands[0].type.element.element_ty  # type: ignore[union-attr]
+    last = plan.accesses[op].element
     pack = 4 // last.itemsize if len(view.shape) == 2 else 1  # rows of a matrix share tiles
     order = _counted(emitter, access)
     if pack not in (1, 2) or access.param in plan.written:

@@ -123,7 +123,7 @@ class Operands(TileForms):
             dims.append(var)
         if not direct and (swept or any(param == access.param for param, _ in self.plan.reach)):
             raise untiled(self.plan, access)
-        item = _item(access)
+        item = access.element.itemsize
         if swept:
             spec = Spec("", access.param, tuple(block), tuple(index), tuple(inner), view.widths)
             if upright:
@@ -153,7 +153,7 @@ class Operands(TileForms):
     def by_rows(self, access: Access) -> bool:
         """Whether numbers along lanes are better held as rows of one: a loop starts between multiples of 128."""
         window = self.plan.windows[access.op]
-        if access.op.kind != "load" or window is None or _item(access) != 4:
+        if access.op.kind != "load" or window is None or access.element.itemsize != 4:
             return False
         steps = window.slices[-1].steps
         loops = [loop for loop in self.plan.affine.loops.values() if loop.var in steps and loop.var.serial]
@@ -274,9 +274,9 @@ class Operands(TileForms):
                     )
                 if not self._covered(written[0]):
                     self.kept.add(written[0].ref)
-                return self._taken(f"{written[0].ref}{self.part(spec)}", dims, _element(access))
+                return self._taken(f"{written[0].ref}{self.part(spec)}", dims, access.element)
         found = self._input(spec)
-        return self._taken(f"{found.ref}{self.part(spec)}", dims, _element(access))
+        return self._taken(f"{found.ref}{self.part(spec)}", dims, access.element)
 
     def _taken(self, code: str, dims: tuple[Var | None, ...], element: dtype) -> Expr:
         """What was read of a block, as values are held; numbers of rows, one a row, lie along sublanes as the rows do.
@@ -382,7 +382,7 @@ class Operands(TileForms):
         op = access.op
         spec, target = self._spec(access)
         out = self._output(spec, op)
-        element = _element(access)
+        element = access.element
         name, held = element.numpy_name, "int32" if small(element) else element.numpy_name
         place = f"{out.ref}{self.part(spec)}"
         mask = None if mask is None or mask.code == "True" else mask
@@ -524,15 +524,7 @@ def _stretches(part: Part, whole: int) -> list[tuple[int, int]]:
 
 def sublanes(access: Access) -> int:
     """Rows of a native tile."""
-    return 8 * max(1, 4 // _item(access))
-
-
-def _element(access: Access) -> dtype:
-    return access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
-
-
-def _item(access: Access) -> int:
-    return access.op.operands[0].type.element.element_ty.itemsize  # type: ignore[union-attr]
+    return 8 * max(1, 4 // access.element.itemsize)
 
 
 def _row_vars(plan: Schedule) -> set[Var]:

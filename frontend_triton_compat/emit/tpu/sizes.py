@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.tpu.gather import picks_rows, row_vars
 from frontend_triton_compat.emit.tpu.outside import rows_of
 from frontend_triton_compat.forms import Var
@@ -81,13 +80,8 @@ def footprints(plan: Schedule) -> list[Footprint]:
                 dims.append(1 if i < len(pieces) - 2 else size)
             else:
                 dims += sorted(moving, key=lambda v: -abs(piece.steps[v]))
-        found[Footprint(access.param, tuple(dims), item_bytes(access), access.op.kind != "load")] = None
+        found[Footprint(access.param, tuple(dims), access.element.itemsize, access.op.kind != "load")] = None
     return list(found)
-
-
-def item_bytes(access: Access) -> int:
-    """Bytes of an element of what is accessed."""
-    return access.op.operands[0].type.element.element_ty.itemsize  # type: ignore[union-attr]
 
 
 class Sizes:
@@ -96,7 +90,7 @@ class Sizes:
     def __init__(self, plan: Schedule, chip: str, given: Mapping[Var, int], free: Sequence[Var]):
         self.prints = footprints(plan)
         self.chip = chip
-        self.limit = CHIPS[chip].vmem_bytes // 8 * 7
+        self.limit = CHIPS[chip].kernel_vmem_bytes
         self.free = [v for v in free if v not in given]
         self.sizes = dict(given) | {v: v.count or 1 for v in self.free}
         self.units = {v: self._unit(v) for v in self.free}

@@ -136,7 +136,7 @@ class Steered(Text):
                 super().write(access, value, mask)
             return
         ref, index = self._scalar_output(access), self._index(access)
-        element = access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
+        element = access.element
         code = self._plain(value).code if value.dims else value.code
         if value.literal is not None:
             code = literal(value.literal, element.numpy_name).code
@@ -346,7 +346,7 @@ class Steered(Text):
 
     def _buffer(self, access: Access, sides: Sequence[copies.Side], slots: int) -> tuple[str, str, str]:
         """The array in HBM, a buffer for a tile of it, and its semaphore."""
-        element = access.op.operands[0].type.element.element_ty  # type: ignore[union-attr]
+        element = access.element
         ref = self.in_hbm(access, copies.room(self, access, sides))
         if access.param in self.plan.written:
             ref = self.hbm_outputs.setdefault(access.param, f"{access.param}_out")

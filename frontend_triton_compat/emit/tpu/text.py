@@ -73,11 +73,11 @@ class Text(Loops):
         specs = [self._block_spec(s, letters) for s in reads]
         specs += ["pl.BlockSpec(memory_space=pltpu.SMEM)"] * (len(scalars) + len(self.smem))
         specs += ["pl.BlockSpec(memory_space=pl.ANY)"] * len(self.hbm)
-        shapes = [f"jax.ShapeDtypeStruct({s.shape}, jnp.{self._element(s.param)})" for s in outputs]
+        shapes = [f"jax.ShapeDtypeStruct({s.shape}, jnp.{self.element_of(s.param).numpy_name})" for s in outputs]
         for p in self.scalar_outputs:
-            shapes.append(f"jax.ShapeDtypeStruct(({plan.views[p].size},), jnp.{self._element(p)})")
+            shapes.append(f"jax.ShapeDtypeStruct(({plan.views[p].size},), jnp.{self.element_of(p).numpy_name})")
         for p in self.hbm_outputs:
-            shapes.append(f"jax.ShapeDtypeStruct({self.hbm[p][1]}, jnp.{self._element(p)})")
+            shapes.append(f"jax.ShapeDtypeStruct({self.hbm[p][1]}, jnp.{self.element_of(p).numpy_name})")
         # an output that comes back along an axis is one block in several steps: no two cores may share them
         visited = [all(v in s.index for s in outputs) for v in grid]
         semantics = ["parallel" if once else "arbitrary" for once in visited]
@@ -197,7 +197,3 @@ class Text(Loops):
         index = [letters[grid.index(v)] if isinstance(v, Var) else str(v) for v in spec.index]
         inside = f"{index[0]}," if len(index) == 1 else ", ".join(index)
         return f"pl.BlockSpec({spec.block}, lambda {', '.join(letters)}: ({inside}))"
-
-    def _element(self, param: str) -> str:
-        access = next(a for a in self.plan.accesses.values() if a.param == param)
-        return access.op.operands[0].type.element.element_ty.numpy_name  # type: ignore[union-attr]
