@@ -20,6 +20,7 @@ import torch
 from jax._src import compiler, hardware_utils, xla_bridge
 from jax._src.config import enable_x64 as _enable_x64
 from jax._src.config import trace_context
+from jax._src.core import ShapedArray
 from jax._src.lib import _jax, xla_client
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd import forward_ad
@@ -244,6 +245,14 @@ def device_list(device: Any) -> Any:
 def share_with_device(t: torch.Tensor, device: Any) -> jax.Array:
     """As `share_with_jax`, for a device of any CPU client; 64-bit dtypes need no x64, `t` may not require grad."""
     return _jax.dlpack_managed_tensor_to_buffer(to_dlpack(t), device, None)
+
+
+def result_handlers(results: list[Any]) -> list[Any]:
+    """For a program's results, what builds arrays like them from its next results."""
+    return [
+        _jax.array_result_handler(ShapedArray(r.shape, r.dtype), r.sharding, committed=True, _skip_checks=True)
+        for r in results
+    ]
 
 
 def compile_options(excess_precision: bool = False) -> Any:

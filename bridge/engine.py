@@ -174,10 +174,20 @@ class Engine:
 
 
 def _program(executable: Any) -> Program:
-    execute = executable.execute_sharded
+    """The executable as a function of lists.
+
+    The first results tell what all later ones look like: handlers made from them build an array in a fifth of the time
+    that jax takes to work out what it is.
+    """
+    execute, handlers = executable.execute_sharded, None
 
     def call(arrays: list[Any]) -> list[Any]:
-        return [shards[0] for shards in execute(arrays).disassemble_into_single_device_arrays()]
+        nonlocal handlers
+        if handlers is None:
+            results = [shards[0] for shards in execute(arrays).disassemble_into_single_device_arrays()]
+            handlers = compat.result_handlers(results)
+            return results
+        return execute(arrays).consume_with_handlers(handlers)
 
     return call
 
