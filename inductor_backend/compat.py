@@ -85,6 +85,8 @@ def front_half(
     aten = torch.ops.aten
     kept = {aten.index_select.default, aten.index_add.default, aten.index_copy.default}
     kept |= {aten.index_fill.int_Scalar, aten.index_fill.int_Tensor}
+    # Decomposed, these round half precision once an operator, where eager's one kernel rounds once.
+    kept |= {aten.lerp.Scalar, aten.lerp.Tensor}
     with (
         functorch_config.patch(enable_autograd_cache=False),
         inductor_config.patch(cpp_wrapper=False, fx_wrapper=False, freezing=False),

@@ -21,6 +21,7 @@ from inductor_backend.compat import front_half, output_code_log
 from inductor_backend.emit import Chooser, reject
 from inductor_backend.fallback import Eager, announcing, failed_node
 from inductor_backend.graph import Unbacked, analyse, operand_numbers, where_of
+from inductor_backend.lists import expand_lists
 from inductor_backend.options import Options
 from inductor_backend.runtime import Assembly, assemble
 
@@ -92,6 +93,7 @@ class CompiledGraph:
     def __init__(self, gm: torch.fx.GraphModule, options: Options, counted: bool = True):
         global _compiled
         _compiled += counted
+        expand_lists(gm)
         self.gm, self.options = gm, options
         self.number = next(_numbers)
         self.refused: dict[str, str] = {}

@@ -32,7 +32,7 @@ from inductor_backend.graph import (
     row_of,
     where_of,
 )
-from inductor_backend.ops import DTYPES, Out, cast, functions
+from inductor_backend.ops import DTYPES, Out, Row, cast, functions
 from inductor_backend.ops.table import BOOL_OUT, KEEP, MATMUL, has_zero, out_of_range
 
 #: Picks groups of lines for kernels.
@@ -162,12 +162,12 @@ class Emitter:
             return self.zero_checks(node)
         if entry.bounds is None:
             return []
-        shape = self.plan.specs[arguments(node)[0]].shape
+        shape = self.plan.specs[arguments(node)[0]].shape or (1,)
         kwargs = {k: v for k, v in node.kwargs.items() if not _placement(k)}
         return [
             f"out_of_range({self.argument(index)}, {shape[dim]}, {negative})"
             for index, dim, negative in entry.bounds(*node.args, **kwargs)
-            if shape and isinstance(index, Node) and self.plan.specs[index].numel
+            if isinstance(index, Node) and self.plan.specs[index].numel
         ]
 
     def zero_checks(self, node: Node) -> list[str]:
@@ -272,6 +272,8 @@ def reject(node: Node, plan: Graph) -> str | None:
     device = value.device if isinstance(value, torch.Tensor) else None
     if device is not None and device.type != "cpu":
         return f"the result lives on {device}"
+    if entry.tied is not None and _ties_show(node, entry):
+        return "equal elements are likely, and only ATen knows in which order its sort leaves them"
     if entry.supports is not None:
         meta = lambda n: plan.static[n] if n in plan.static else n.meta.get("val")
         args = torch.fx.map_arg(node.args, meta)
@@ -283,6 +285,18 @@ def reject(node: Node, plan: Graph) -> str | None:
         except (TypeError, AttributeError, IndexError):
             return "these arguments are outside the operator's row"
     return None
+
+
+def _ties_show(node: Node, entry: Row) -> bool:
+    """Whether positions of equal elements are read from a sort that isn't stable, in a dtype with few values."""
+    value = arguments(node)[0].meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dtype in (torch.float32, torch.float64) or value.numel() < 2:
+        return False
+    if entry.name.endswith(".stable") and (node.kwargs.get("stable") or (len(node.args) > 1 and node.args[1])):
+        return False
+    if isinstance(node.meta.get("val"), torch.Tensor):
+        return True
+    return any(user.target is not operator.getitem or user.args[1] == entry.tied for user in node.users)
 
 
 @dataclass

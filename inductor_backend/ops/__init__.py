@@ -16,6 +16,7 @@ from inductor_backend.ops import (  # noqa: F401  (importing a family registers 
     attention,
     indexing,
     matmul,
+    order,
     pointwise,
     pooling,
     random,

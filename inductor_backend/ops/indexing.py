@@ -1,4 +1,4 @@
-"""Gathers, scatters, sorting.
+"""Gathers and scatters.
 
 Input: arrays and int64 indices. Output: arrays. Law: negative indices count from the end where torch says so; the
 runner refuses indices out of range (`bounds`); before it has looked, reads clamp them and writes drop them.
@@ -6,6 +6,7 @@ runner refuses indices out of range (`bounds`); before it has looked, reads clam
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -135,23 +136,35 @@ def _crop(src, index):
     return src[tuple(slice(0, n) for n in index.shape)]
 
 
-def _scatterable(x, dim, index, *rest, **kw):
-    return x.dim() > 0 and index.dim() > 0
+def _one_dimension(fn):
+    """`fn` for 0-d operands too, which count as vectors of one element."""
+
+    @functools.wraps(fn)
+    def scatter(x, dim, index, *rest, **kw):
+        if x.ndim and index.ndim:
+            return fn(x, dim, index, *rest, **kw)
+        rest = tuple(jnp.atleast_1d(r) if isinstance(r, jax.Array) else r for r in rest)
+        return fn(jnp.atleast_1d(x), dim, jnp.atleast_1d(index), *rest, **kw).reshape(x.shape)
+
+    return scatter
 
 
-@row("aten.scatter.src", bounds=_ALONG, supports=_scatterable)
+@row("aten.scatter.src", bounds=_ALONG)
+@_one_dimension
 def scatter_src(x, dim, index, src):
     """`x` with elements replaced; the last of several writers wins."""
     return _target(x, dim, index).set(_crop(src, index), mode="drop")
 
 
-@row("aten.scatter.value", bounds=_ALONG, supports=_scatterable)
+@row("aten.scatter.value", bounds=_ALONG)
+@_one_dimension
 def scatter_value(x, dim, index, value):
     """`x` with elements replaced by one value."""
     return _target(x, dim, index).set(cast(value, x.dtype), mode="drop")
 
 
-@row("aten.scatter_add.default", bounds=_ALONG, supports=_scatterable)
+@row("aten.scatter_add.default", bounds=_ALONG)
+@_one_dimension
 def scatter_add(x, dim, index, src):
     """`x` with elements added to."""
     return _target(x, dim, index).add(_crop(src, index), mode="drop")
@@ -160,152 +173,101 @@ def scatter_add(x, dim, index, src):
 @row(
     "aten.scatter_reduce.two",
     bounds=_ALONG,
-    supports=lambda x, dim, index, src, reduce, include_self=True: (
-        x.dim() > 0 and index.dim() > 0 and (include_self or reduce in ("sum", "amax", "amin", "prod"))
-    ),
 )
+@_one_dimension
 def scatter_reduce(x, dim, index, src, reduce, include_self=True):
     """`x` with elements reduced into."""
-    target, src = _target(x, dim, index), _crop(src, index)
+    return _reduced_into(x, lambda v: _target(v, dim, index), _crop(src, index), reduce, include_self)
+
+
+def _reduced_into(x, at, src, reduce, include_self):
+    """`src` reduced into the places `at(x)`; half precision is summed in f32."""
+    dtype = x.dtype
+    if dtype == jnp.bool_:
+        x, src = x.astype(jnp.int8), src.astype(jnp.int8)
+        reduce = {"sum": "amax", "prod": "amin"}.get(reduce, reduce)
+    elif dtype in (jnp.bfloat16, jnp.float16) and reduce in ("sum", "mean"):
+        x, src = x.astype(jnp.float32), src.astype(jnp.float32)
+    src = jnp.asarray(src, x.dtype)
     if not include_self:
         floating = jnp.issubdtype(x.dtype, jnp.floating)
         low, high = (-jnp.inf, jnp.inf) if floating else (jnp.iinfo(x.dtype).min, jnp.iinfo(x.dtype).max)
-        neutral = {"sum": 0, "prod": 1, "amax": low, "amin": high}[reduce]
-        target = _target(target.set(jnp.asarray(neutral, x.dtype), mode="drop"), dim, index)
-    if reduce == "sum":
-        return target.add(src, mode="drop")
+        neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": low, "amin": high}[reduce]
+        x = at(x).set(jnp.asarray(neutral, x.dtype), mode="drop")
     if reduce == "prod":
-        return target.multiply(src, mode="drop")
-    if reduce == "amax":
-        return target.max(src, mode="drop")
-    if reduce == "amin":
-        return target.min(src, mode="drop")
-    total = target.add(src, mode="drop")
-    count = _target(jnp.ones(x.shape, jnp.int64), dim, index).add(1, mode="drop")
+        return at(x).multiply(src, mode="drop").astype(dtype)
+    if reduce in ("amax", "amin"):
+        # NaN wins, which XLA's own scatter of extremes doesn't promise.
+        value = at(x).max(src, mode="drop") if reduce == "amax" else at(x).min(src, mode="drop")
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            holes = at(x != x).max(src != src, mode="drop")
+            value = jnp.where(holes, jnp.nan, value)
+        return value.astype(dtype)
+    total = at(x).add(src, mode="drop")
+    if reduce == "sum":
+        return total.astype(dtype)
+    count = at(jnp.full(x.shape, int(include_self), jnp.int64)).add(1, mode="drop")
+    count = jnp.maximum(count, 1)
     if jnp.issubdtype(x.dtype, jnp.integer):
         return jnp.floor_divide(total, count.astype(x.dtype))
-    return (total / count.astype(x.dtype)).astype(x.dtype)
+    return (total / count.astype(x.dtype)).astype(dtype)
 
 
-@row("aten.index_add.default", bounds=_ALONG, supports=lambda x, dim, index, src, alpha=1: x.dim() > 0)
+@row("aten.scatter.reduce", bounds=_ALONG)
+@_one_dimension
+def scatter_old_reduce(x, dim, index, src, reduce):
+    """`x` with elements added or multiplied, by the older names."""
+    at = lambda v: _target(v, dim, index)
+    return _reduced_into(x, at, _crop(src, index), {"add": "sum", "multiply": "prod"}[reduce], True)
+
+
+@row("aten.scatter.value_reduce", bounds=_ALONG)
+@_one_dimension
+def scatter_value_reduce(x, dim, index, value, reduce):
+    """`x` with one value added or multiplied into places."""
+    at = lambda v: _target(v, dim, index)
+    src = jnp.broadcast_to(cast(value, x.dtype), index.shape)
+    return _reduced_into(x, at, src, {"add": "sum", "multiply": "prod"}[reduce], True)
+
+
+@row("aten.index_reduce.default", bounds=_ALONG)
+def index_reduce(x, dim, index, src, reduce, include_self=True):
+    """`x` with slices reduced into."""
+    shape = x.shape
+    x, src = jnp.atleast_1d(x), jnp.atleast_1d(src)
+    where = (slice(None),) * (dim % x.ndim) + (index.reshape(-1),)
+    return _reduced_into(x, lambda v: v.at[where], src, reduce, include_self).reshape(shape)
+
+
+@row("aten.index_add.default", bounds=_ALONG)
 def index_add(x, dim, index, src, alpha=1):
     """`x` with slices added to."""
+    shape, src = x.shape, jnp.atleast_1d(cast(src, x.dtype))
+    x = jnp.atleast_1d(x)
     where = (slice(None),) * (dim % x.ndim) + (index.reshape(-1),)
-    return x.at[where].add(cast(src, x.dtype) * jnp.asarray(alpha, x.dtype), mode="drop")
+    return x.at[where].add(src * jnp.asarray(alpha, x.dtype), mode="drop").reshape(shape)
 
 
-@row("aten.index_copy.default", bounds=_ALONG, supports=lambda x, dim, index, src: x.dim() > 0)
+@row("aten.index_copy.default", bounds=_ALONG)
 def index_copy(x, dim, index, src):
     """`x` with slices replaced."""
-    return x.at[(slice(None),) * (dim % x.ndim) + (index.reshape(-1),)].set(src, mode="drop")
+    shape, x, src = x.shape, jnp.atleast_1d(x), jnp.atleast_1d(src)
+    return x.at[(slice(None),) * (dim % x.ndim) + (index.reshape(-1),)].set(src, mode="drop").reshape(shape)
 
 
 @row(
     "aten.index_fill.int_Scalar",
     "aten.index_fill.int_Tensor",
     bounds=lambda x, dim, index, value: [(index, dim, True)],
-    supports=lambda x, dim, index, value: x.dim() > 0,
 )
 def index_fill(x, dim, index, value):
     """`x` with slices filled; negative indices count from the end."""
+    shape, x = x.shape, jnp.atleast_1d(x)
     where = (slice(None),) * (dim % x.ndim) + (index.reshape(-1),)
-    return x.at[where].set(cast(value, x.dtype), mode="drop")
+    return x.at[where].set(cast(value, x.dtype), mode="drop").reshape(shape)
 
 
 @row("aten._assert_async.default", "aten._assert_async.msg")
 def assert_async(condition, message=""):
     """A condition that the runner looks at before it returns (the range of `one_hot`'s classes, for one)."""
     return condition
-
-
-# ------------------------------------------------------------------------------------------------------ sorting
-def ordered(x):
-    """An integer key of the same width, ordered as torch orders `x`: -0 equals 0, NaN is the largest."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return x.astype(jnp.int32) if x.dtype == jnp.bool_ else x
-    width = x.dtype.itemsize * 8
-    signed = {16: jnp.int16, 32: jnp.int32, 64: jnp.int64}[width]
-    x = jnp.where(x == 0, jnp.zeros_like(x), x)
-    bits = lax.bitcast_convert_type(x, signed)
-    top = jnp.iinfo(signed).max
-    key = jnp.where(bits < 0, bits ^ top, bits)
-    return jnp.where(x != x, jnp.asarray(top, signed), key)
-
-
-def argsort(x, axis: int, descending: bool):
-    """The stable sorting permutation along an axis, as int64."""
-    key = ordered(x)
-    if descending:
-        key = ~key
-    position = lax.broadcasted_iota(jnp.int64, x.shape, axis)
-    if key.dtype.itemsize <= 4 and key.dtype != jnp.uint32:
-        # Key and index packed into one int64: a single-operand sort is four times faster than a stable pair sort.
-        packed = (key.astype(jnp.int64) << 32) | position
-        return jnp.sort(packed, axis) & 0xFFFFFFFF
-    return lax.sort((key, position), dimension=axis, is_stable=True, num_keys=1)[1]
-
-
-def _sort(x, dim, descending):
-    if x.ndim == 0:
-        return x, jnp.zeros((), jnp.int64)
-    axis = dim % x.ndim
-    position = argsort(x, axis, descending)
-    return jnp.take_along_axis(x, position, axis, mode="promise_in_bounds"), position
-
-
-@row("aten.sort.default")
-def sort(x, dim=-1, descending=False):
-    """Sorted values and their indices; always stable."""
-    return _sort(x, dim, descending)
-
-
-@row("aten.sort.stable")
-def sort_stable(x, stable=None, dim=-1, descending=False):
-    """Sorted values and their indices."""
-    return _sort(x, dim, descending)
-
-
-@row("aten.argsort.default", "aten.argsort.stable")
-def argsort_row(x, *args, dim=-1, descending=False, stable=False):
-    """The sorting permutation."""
-    return _sort(x, dim, descending)[1]
-
-
-@row("aten.topk.default")
-def topk(x, k, dim=-1, largest=True, sorted=True):
-    """The k largest or smallest, in order, and their indices."""
-    if x.ndim == 0:
-        return x, jnp.zeros((), jnp.int64)
-    axis = dim % x.ndim
-    moved = jnp.moveaxis(x, axis, -1)
-    if largest and x.dtype == jnp.float32:
-        clean = jnp.where(moved != moved, jnp.nan, moved)
-        position = lax.top_k(clean, k)[1].astype(jnp.int64)
-    else:
-        position = argsort(moved, moved.ndim - 1, largest)[..., :k]
-    values = jnp.take_along_axis(moved, position, -1, mode="promise_in_bounds")
-    return jnp.moveaxis(values, -1, axis), jnp.moveaxis(position, -1, axis)
-
-
-@row("aten.kthvalue.default")
-def kthvalue(x, k, dim=-1, keepdim=False):
-    """The k-th smallest, and where it is."""
-    if x.ndim == 0:
-        return x, jnp.zeros((), jnp.int64)
-    axis = dim % x.ndim
-    values, position = _sort(x, axis, False)
-    pick = lambda a: lax.slice_in_dim(a, k - 1, k, 1, axis)
-    values, position = pick(values), pick(position)
-    return (values, position) if keepdim else (jnp.squeeze(values, axis), jnp.squeeze(position, axis))
-
-
-@row("aten.searchsorted.Tensor", supports=lambda s, v, **kw: s.dim() == 1 and kw.get("sorter") is None)
-def searchsorted(sequence, values, out_int32=False, right=False, side=None, sorter=None, out: Any = None):
-    """Where values would be inserted to keep the order."""
-    return jnp.searchsorted(sequence, values, side="right" if right or side == "right" else "left").astype(out.dtype)
-
-
-@row("aten.bucketize.Tensor")
-def bucketize(values, boundaries, out_int32=False, right=False, out: Any = None):
-    """The bucket of every value."""
-    return jnp.searchsorted(boundaries, values, side="right" if right else "left").astype(out.dtype)

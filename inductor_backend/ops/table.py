@@ -79,6 +79,7 @@ class Row:
         supports: refuses argument combinations that the function can't do; those run in ATen.
         bounds: the index operands, each with the dimension of the first operand that it indexes and whether it may be
             negative; the runner refuses a call whose indices are out of range, as eager does.
+        tied: the result that holds positions whose order among equal elements eager leaves open, or None.
         divides: whether eager refuses a zero among whole numbers as the second operand; the runner then does.
         notes: differences worth knowing.
     """
@@ -93,6 +94,7 @@ class Row:
     supports: Callable[..., bool] | None
     bounds: Callable[..., list[tuple[Any, int, bool]]] | None
     divides: bool
+    tied: int | None
     notes: str
 
     @property
@@ -115,6 +117,7 @@ def row(
     supports: Callable[..., bool] | None = None,
     bounds: Callable[..., list[tuple[Any, int, bool]]] | None = None,
     divides: bool = False,
+    tied: int | None = None,
     notes: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register an array function as the meaning of one or more overloads.
@@ -130,7 +133,7 @@ def row(
         for name in names:
             if name in ROWS:
                 raise ValueError(f"{name} has two rows")
-            entry = Row(name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, divides, notes)
+            entry = Row(name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, divides, tied, notes)
             if _IDENTS.setdefault(entry.ident, name) != name:
                 raise ValueError(f"{name} and {_IDENTS[entry.ident]} would share the name {entry.ident}")
             ROWS[name] = entry
