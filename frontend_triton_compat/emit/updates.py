@@ -76,10 +76,10 @@ def _apart(plan: Schedule, form: Form) -> bool:
     if not all(_by_number(plan, opaque) for opaque in form.opaques):
         return False
     own = {v: form.coefficient(v) for v in form.vars if v.kind not in ("program", "atom")}
-    return all(v.kind == "axis" for v in own) and _told_apart(own)
+    return all(v.kind == "axis" for v in own) and told_apart(own)
 
 
-def _told_apart(steps: Mapping[Var, int]) -> bool:
+def told_apart(steps: Mapping[Var, int]) -> bool:
     """Whether a sum of variables times steps tells the values of all of them, as digits of a number do."""
     reach = 0
     for var, step in sorted(((v, abs(step)) for v, step in steps.items()), key=lambda pair: pair[1]):
@@ -128,7 +128,7 @@ def axes_that_meet(plan: Schedule, updates: Sequence[Update]) -> tuple[int, ...]
         window = plan.windows.get(update.op)
         if update.place is not None or window is None:
             return every
-        if not all(_told_apart(piece.steps) for piece in window.slices):
+        if not all(told_apart(piece.steps) for piece in window.slices):
             return every
         parts = {part for piece in window.slices for var in piece.steps for part in var.parts()}
         labels = [_labels(plan, v) for v in parts if v.kind in ("program", "atom")]
@@ -162,7 +162,7 @@ def iterations_meet(plan: Schedule, update: Update) -> bool:
     if window is None or any(op.kind == "while" for op in access.path):
         return True
     parts = {part for piece in window.slices for var in piece.steps for part in var.parts()}
-    return not all(_told_apart(piece.steps) for piece in window.slices) or not set(loops) <= parts
+    return not all(told_apart(piece.steps) for piece in window.slices) or not set(loops) <= parts
 
 
 # -- the user's text

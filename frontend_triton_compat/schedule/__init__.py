@@ -59,15 +59,15 @@ def schedule(
         TranslationError: an argument that is accessed has no elements.
     """
     dims = infer(kernel)
-    plan = _analyse(kernel, dims, memories, aliases or {})
+    plan = _analyse(kernel, dims, memories, aliases or {}, sums=blocked)
     _refuse_empty(plan)
     ordered = needs_order(plan) or (chunked and prints(kernel))
     if not ordered:
         if not product_grid(plan):
             numbers = numbered_by_atoms(plan)
-            plan = _analyse(kernel, dims, memories, aliases or {}, atoms=numbers is not None, numbers=numbers)
+            plan = _analyse(kernel, dims, memories, aliases or {}, numbers is not None, numbers=numbers, sums=blocked)
             if not product_grid(plan):
-                plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False)
+                plan = _analyse(kernel, dims, memories, aliases or {}, atoms=False, sums=blocked)
         merge(plan, blocked)
         crop(plan, uncropped)
         ordered = races(plan)
@@ -97,6 +97,7 @@ def _analyse(
     ordered: bool = False,
     numbers: Numbers | None = None,
     alone: frozenset[int] = frozenset((0, 1, 2)),
+    sums: bool = False,
 ) -> Schedule:
     affine = Affine(kernel, dims, atoms, aliases, numbers)
     for axis, var in enumerate(affine.programs):
@@ -104,7 +105,7 @@ def _analyse(
             var.serial = ordered and axis in alone
     walker = Walker(kernel, dims, affine, ordered)
     plan = Schedule(kernel, dims, affine, walker.out, walker, memories, ordered=ordered)
-    fold_loops(plan)
+    fold_loops(plan, sums)
     for loop in affine.loops.values():
         if loop.var.size == 1 and loop.var.serial:
             plan.table[loop.var] = Form()  # its only turn is turn 0

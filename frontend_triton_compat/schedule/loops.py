@@ -15,11 +15,11 @@ FOLD_LIMIT = 1 << 26
 _ACCUMULATE = {"add": "sum", "max": "max", "min": "min", "maximum": "max", "minimum": "min"}
 
 
-def fold_loops(plan: Schedule) -> None:
-    """Find the loops that become variables."""
+def fold_loops(plan: Schedule, sums: bool = False) -> None:
+    """Find the loops that become variables; `sums`: also those whose iterations add to one place of memory."""
     for op in walk(plan.kernel.body):
         if op.kind == "for":
-            fold = _foldable(plan, op)
+            fold = _foldable(plan, op, sums)
             if fold is not None:
                 plan.folds[op] = fold
     changed = True
@@ -36,7 +36,7 @@ def fold_loops(plan: Schedule) -> None:
         loop.var.serial = op not in plan.folds
 
 
-def _foldable(plan: Schedule, op: Op) -> Fold | None:
+def _foldable(plan: Schedule, op: Op, sums: bool) -> Fold | None:
     loop, demand = plan.affine.loops[op], plan.demand
     if loop.trips is None or loop.step is None or not loop.trips.max() > 0:
         return None
@@ -71,6 +71,10 @@ def _foldable(plan: Schedule, op: Op) -> Fold | None:
     if any(o.kind in ("while", "print_", "assert_") for o in walk(body)):
         return None
     for store in stored:
+        if sums and store.op.kind == "atomic" and store.op["fn"] == "add" and not store.form.opaques:
+            if store.op.result in demand.live or any(a.param == store.param for a in inside if a.op.kind != "atomic"):
+                return None
+            continue
         if loop.var not in store.form.vars or store.form.opaques or store.op.kind == "atomic":
             return None
         others = [a for a in inside if a is not store and a.param == store.param]

@@ -13,6 +13,7 @@ from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.access import Memory, Slice, View
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.emit.refusals import atomic_refused, order_refused
+from frontend_triton_compat.emit.tpu import sums
 from frontend_triton_compat.emit.tpu.blocks import Blocks, choose
 from frontend_triton_compat.emit.tpu.picked import rows_instead
 from frontend_triton_compat.emit.tpu.steered import Steered
@@ -40,9 +41,7 @@ class TpuEmitter(Text):
         return self.blocks.sizes.get(var) or super().extent(var)
 
     def refuse(self, op: Op) -> Diagnostic:
-        """Atomics, and whatever else a TPU's core does not do."""
-        if op.kind == "atomic":
-            return atomic_refused(op, "tpu", self.plan)
+        """Whatever a TPU's core does not do."""
         return error("tpu-not-translated", f"{op.kind} is not translated for a TPU", where=op.where)
 
     def dot_precision(self, op: Op) -> str:
@@ -102,12 +101,22 @@ def emit_steered(plan: Schedule, chip: str) -> Module:
 
 def emit(plan: Schedule, chip: str) -> Module:
     """The TPU module of a scheduled kernel for one chip (``v5e``, ...)."""
-    for op in plan.accesses:
-        if op.kind == "atomic":  # whatever its offsets: no block would help
-            raise atomic_refused(op, "tpu", plan)
+    if (more := sums.refused(plan)) is not None:
+        raise more
     if plan.ordered:
         raise order_refused(plan, "tpu")
     narrow(plan)
+    try:
+        return _blocked(plan, chip)
+    except Diagnostic:
+        for op in plan.accesses:
+            if op.kind == "atomic":  # its rewrite says more than what the sum failed at
+                raise atomic_refused(op, "tpu", plan) from None
+        raise
+
+
+def _blocked(plan: Schedule, chip: str) -> Module:
+    """The module of a kernel over a grid of blocks."""
     limit = CHIPS[chip].kernel_vmem_bytes
     plan.picked = rows_instead(plan)
     before = {p: dataclasses.replace(view) for p, view in plan.views.items()}

@@ -6,6 +6,7 @@ last one. Law: a variable that is not counted by the grid is there whole, in eve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontend_triton_compat.access import Slice
@@ -54,7 +55,8 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     if fold is not None and plan.top(fold.loop.var) in rows:
         fold = None
     contracted = plan.top(fold.loop.var) if fold is not None else None
-    stored = _stored_vars(plan)
+    summed = {plan.top(f.loop.var) for f in plan.folds.values() if f.sums and f is not fold}  # sums need all of it
+    stored = [v for v in _stored_vars(plan) if v not in summed]
     has_dot = any(adder.kind == "dot" for f in plan.folds.values() for _, adder in f.sums.values()) or _live_dots(plan)
     alone = _alone(plan, stored)
     if fold is not None and contracted is not None and contracted not in stored and _apart(plan, fold, contracted):
@@ -70,10 +72,21 @@ def choose(plan: Schedule, chip: str) -> Blocks:
     whole = contracted if contracted not in given else None
     sizes = given | (sizing.tiles(whole, _wide(plan)) if has_dot and not swept else sizing.fill())
     parallel = [v for v in stored if v in sizes]
-    grid = tuple(v for v in parallel if v is not contracted)
+    grid = innermost_last(plan, [v for v in parallel if v is not contracted])
     if contracted is not None and sizes[contracted] < (contracted.count or 1):
         return Blocks(sizes, (*grid, contracted), fold, alone)
     return Blocks({v: s for v, s in sizes.items() if v is not contracted}, grid, None, alone)
+
+
+def innermost_last(plan: Schedule, grid: Sequence[Var]) -> tuple[Var, ...]:
+    """The grid's axes; those along which a result's block stays the same come behind those that tell blocks apart."""
+    kept = dict.fromkeys(grid, 0)
+    for op in plan.accesses:
+        window = plan.windows[op] if op.kind != "load" else None
+        for var in {v for piece in window.slices for v in piece.steps} if window is not None else ():
+            if var in kept:
+                kept[var] += 1
+    return tuple(sorted(grid, key=lambda v: -kept[v]))
 
 
 def _apart(plan: Schedule, fold: Fold, loop: Var) -> bool:

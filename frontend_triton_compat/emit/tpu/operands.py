@@ -398,11 +398,13 @@ class Operands(TileForms):
                 f"programs that differ in {extra[0].name} store to the same place in {access.param!r}",
                 f"let one of them store, `if tl.program_id(0) == 0:`, or give {access.param!r} a row for each of them",
             )
-        if mask is not None or any(c.loop is not None for c in access.mask):
+        if op.kind == "atomic":
+            pass  # what is there counts
+        elif mask is not None or any(c.loop is not None for c in access.mask):
             self.chances.setdefault(out.ref, []).append((spec.inner, None if one else self._chance(access)))
         if mask is not None:
             value = self.masked(mask, value, self._taken(place, target, element), held)
-        elif not any(c.loop is not None for c in access.mask):
+        elif op.kind == "store" and not any(c.loop is not None for c in access.mask):
             self.pieces.setdefault(out.ref, []).append((spec.inner, op))
         narrow = not element.is_bool() and element.primitive_bitwidth < 32
         if narrow and element.is_floating() and len(value.dims) > len(target):
@@ -438,7 +440,7 @@ class Operands(TileForms):
 
     def _refuse_overlap(self, spec: Spec, others: Sequence[Spec], op: Op) -> None:
         """Stores through different blocks become results of their own, put together by XLA: they must not meet."""
-        stores = [a for a in self.plan.accesses.values() if a.param == spec.param and a.op.kind == "store"]
+        stores = [a for a in self.plan.accesses.values() if a.param == spec.param and a.op.kind != "load"]
         mine = next(a for a in stores if a.op is op)
         for other in stores:
             if other.op is not op and not disjoint(self.plan, mine, other) and self._spec(other)[0].place != spec.place:
@@ -490,7 +492,7 @@ class Operands(TileForms):
 
     def keep_old_values(self) -> None:
         """Outputs that no store writes whole begin with what was there."""
-        lines = []
+        first: dict[tuple[int, ...], list[str]] = {}
         for out in self.outputs:
             covered = self._covered(out) or self._either_way(out)
             if covered and out.ref not in self.kept:
@@ -499,15 +501,21 @@ class Operands(TileForms):
             named = re.compile(rf"(?<!\w){out.ref}(?:\.at)?\[")
             stores = [i for i, line in enumerate(self.lines) if named.search(line)]
             left, _, right = self.lines[stores[0]].partition(" = ")
-            if len(stores) == 1 and left == f"    {out.ref}[...]":  # the only store: it chooses between new and old
+            again = self._comes_again(out)
+            if len(stores) == 1 and left == f"    {out.ref}[...]" and not again:
                 self.lines[stores[0]] = f"{left} = {named.sub(f'{old.ref}[', right)}"
-                continue
-            lines.append(f"{out.ref}[...] = {old.ref}[...]")
-        if lines and self.blocks.fold is not None:
-            axis = len(self.blocks.grid) - 1
-            first = [f"@pl.when(pl.program_id({axis}) == 0)", f"def {self.fresh('keep')}():"]
-            lines = [*first, *(f"    {line}" for line in lines)]
+                continue  # the only store: it chooses between new and old
+            first.setdefault(again, []).append(f"{out.ref}[...] = {old.ref}[...]")
+        lines = first.pop((), [])
+        for axes, told in first.items():
+            conditions = [f"pl.program_id({axis}) == 0" for axis in axes]
+            both = " & ".join(f"({c})" for c in conditions) if len(axes) > 1 else conditions[0]
+            lines += [f"@pl.when({both})", f"def {self.fresh('keep')}():", *(f"    {line}" for line in told)]
         self.lines[:0] = [f"    {line}" for line in (*self.prologue, *lines)]
+
+    def _comes_again(self, out: Spec) -> tuple[int, ...]:
+        """The axes of the grid along which an output's block stays the same, step by step."""
+        return tuple(i for i, v in enumerate(self.blocks.grid) if v not in out.index and self.blocks.steps(v) > 1)
 
 
 def _stretches(part: Part, whole: int) -> list[tuple[int, int]]:

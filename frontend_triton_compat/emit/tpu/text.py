@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from frontend_triton_compat.emit.expr import shape_of, tuple_of
 from frontend_triton_compat.emit.module import Module, Operand, Result
-from frontend_triton_compat.emit.tpu.loops import Loops
 from frontend_triton_compat.emit.tpu.outside import Spec
+from frontend_triton_compat.emit.tpu.sums import Sums
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op
 
 
-class Text(Loops):
+class Text(Sums):
     """The text around the statements."""
 
     vmem_limit: int
