@@ -205,20 +205,23 @@ class Tiles(Elementwise):
         b, free_b = self.right_of_dot(a, b, batch, contracted, element)
         flat = (*batch, *free_a, *free_b) != dims
         precision = self.dot_precision(op)
-        simple = (
-            not batch and a.dims == (*free_a, *contracted) and b.dims == (*contracted, *free_b) and len(contracted) == 1
-        )
-        if simple and free_a and free_b and len(a.dims) == len(b.dims) == 2:
-            text = f"jnp.dot({a.code}, {b.code}, preferred_element_type=jnp.{wide}{precision})"
-        else:
-            at = lambda e, ds: tuple(e.dims.index(d) for d in ds)
-            numbers = f"(({at(a, contracted)}, {at(b, contracted)}), ({at(a, batch)}, {at(b, batch)}))"
-            text = f"lax.dot_general({a.code}, {b.code}, {numbers}, preferred_element_type=jnp.{wide}{precision})"
+        text = self.product(a, b, contracted, batch, f"preferred_element_type=jnp.{wide}{precision}")
         if flat:
             text += f".reshape({shape_of(dims, self.extent)})"
         if accumulate.numpy_name != wide:
             text += f".astype(jnp.{accumulate.numpy_name})"
         return Expr(text, dims)
+
+    def product(self, a: Expr, b: Expr, contracted: Sequence[Var], batch: Sequence[Var], how: str) -> str:
+        """Source of a product of two operands."""
+        both = {*contracted, *batch}
+        free_a, free_b = ([d for d in e.vars if d not in both] for e in (a, b))
+        simple = not batch and a.dims == (*free_a, *contracted) and b.dims == (*contracted, *free_b)
+        if simple and len(contracted) == 1 and free_a and free_b and len(a.dims) == len(b.dims) == 2:
+            return f"jnp.dot({a.code}, {b.code}, {how})"
+        at = lambda e, ds: tuple(e.dims.index(d) for d in ds)
+        numbers = f"(({at(a, contracted)}, {at(b, contracted)}), ({at(a, batch)}, {at(b, batch)}))"
+        return f"lax.dot_general({a.code}, {b.code}, {numbers}, {how})"
 
     def real_lanes(self, a: Expr, b: Expr, contracted: Sequence[Var], element: Any) -> tuple[Expr, Expr]:
         """A contraction's operands without what a target reads past the end of an array."""

@@ -71,7 +71,7 @@ def _foldable(plan: Schedule, op: Op, sums: bool) -> Fold | None:
     if any(o.kind in ("while", "print_", "assert_") for o in walk(body)):
         return None
     for store in stored:
-        if sums and store.op.kind == "atomic" and store.op["fn"] == "add" and not store.form.opaques:
+        if sums and store.op.kind == "atomic" and store.op["fn"] == "add" and not plan.form(store.form).opaques:
             if store.op.result in demand.live or any(a.param == store.param for a in inside if a.op.kind != "atomic"):
                 return None
             continue

@@ -83,9 +83,12 @@ def innermost_last(plan: Schedule, grid: Sequence[Var]) -> tuple[Var, ...]:
     kept = dict.fromkeys(grid, 0)
     for op in plan.accesses:
         window = plan.windows[op] if op.kind != "load" else None
-        for var in {v for piece in window.slices for v in piece.steps} if window is not None else ():
-            if var in kept:
-                kept[var] += 1
+        if window is None:
+            continue
+        for piece, size in zip(window.slices, plan.views[plan.accesses[op].param].widths):
+            for var in piece.steps:
+                if var in kept and (var.count or 1) <= size:
+                    kept[var] += 1
     return tuple(sorted(grid, key=lambda v: -kept[v]))
 
 

@@ -7,6 +7,7 @@ sum; an output's block is written whole, what a store leaves alone with the old 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -20,7 +21,16 @@ from frontend_triton_compat.emit.expr import Expr, align, literal, shape_of, tig
 from frontend_triton_compat.emit.refusals import store_conflict, untiled
 from frontend_triton_compat.emit.tpu import gather, picked
 from frontend_triton_compat.emit.tpu.blocks import Blocks
-from frontend_triton_compat.emit.tpu.outside import Part, Spec, Sweep, apart_from_tiles, dense, disjoint, rows_of
+from frontend_triton_compat.emit.tpu.outside import (
+    Clamped,
+    Part,
+    Spec,
+    Sweep,
+    apart_from_tiles,
+    dense,
+    disjoint,
+    rows_of,
+)
 from frontend_triton_compat.emit.tpu.scalars import SMEM_NUMBERS
 from frontend_triton_compat.emit.tpu.tiles import TileForms
 from frontend_triton_compat.forms import Var
@@ -68,7 +78,26 @@ class Operands(TileForms):
         return Expr(f"{op['name']}_ref[0]")
 
     def _spec(self, access: Access) -> tuple[Spec, tuple[Var | None, ...]]:
-        """The BlockSpec of an access, and the variables of its dimensions."""
+        """The BlockSpec of an access, and its dimensions' variables; steps past the array's end get its last block.
+
+        What such a step stores goes nowhere, so that the block of a result must be the one of the step before.
+        """
+        spec, dims = self._block(access)
+        index: list[Var | Clamped | int] = list(spec.index)
+        for i, (var, n, size) in enumerate(zip(spec.index, spec.block, spec.shape)):
+            if isinstance(var, Var) and (self.blocks.steps(var) - 1) * (n or 1) >= size:
+                index[i] = Clamped(var, -(-size // (n or 1)) - 1)
+        if tuple(index) == spec.index:
+            return spec, dims
+        spec = dataclasses.replace(spec, index=tuple(index))
+        if access.op.kind != "load":
+            moving = [v for v in self.blocks.grid if v in spec.picks and self.blocks.steps(v) > 1]
+            if len(spec.clamped) > 1 or moving[-1] is not spec.clamped[0].var or access.op.kind == "atomic":
+                raise untiled(self.plan, access)
+        return spec, dims
+
+    def _block(self, access: Access) -> tuple[Spec, tuple[Var | None, ...]]:
+        """The BlockSpec of an access, and the variables of its dimensions, wherever its blocks end."""
         view, window = self.plan.views[access.param], self.plan.windows[access.op]
         if window is None or any(piece.opaques for piece in window.slices):
             raise untiled(self.plan, access)
@@ -425,7 +454,12 @@ class Operands(TileForms):
                 code = f"jnp.broadcast_to({code}, {shape_of(target, self.extent)})"
         else:
             code = f"jnp.broadcast_to({align(value, target)}, {shape_of(target, self.extent)})"
-        self.put(f"{place} = {tight(code)}.astype(jnp.{name})" if narrow else f"{place} = {code}", op)
+        line = f"{place} = {tight(code)}.astype(jnp.{name})" if narrow else f"{place} = {code}"
+        if spec.clamped:
+            self.put(f"@pl.when({self._inside(spec)})", op)
+            self.put(f"def {self.fresh('stored')}():")
+            line = f"    {line}"
+        self.put(line, op)
 
     def _output(self, spec: Spec, op: Op) -> Spec:
         """The result that a spec is, declared on its first use."""
@@ -467,7 +501,7 @@ class Operands(TileForms):
         kept = [i for i, n in enumerate(out.block) if n is not None]
         for part, i in zip(inner, kept):
             size = out.block[i] or 0
-            end = size if isinstance(out.index[i], Var) else min(size, out.shape[i])
+            end = size if isinstance(out.picks[i], Var) else min(size, out.shape[i])
             if part is not None and (isinstance(part, Sweep) or part[0] > 0 or part[1] < end):
                 return False
         return True
@@ -484,7 +518,7 @@ class Operands(TileForms):
         kept = [i for i, n in enumerate(out.block) if n is not None]
         size = out.block[kept[axis]]
         assert size is not None
-        end = size if isinstance(out.index[kept[axis]], Var) else min(size, out.shape[kept[axis]])
+        end = size if isinstance(out.picks[kept[axis]], Var) else min(size, out.shape[kept[axis]])
         reached = 0
         for lo, hi in sorted(stretch for inner, _ in pieces for stretch in _stretches(inner[axis], size)):
             reached = max(reached, hi) if lo <= reached else reached
@@ -492,7 +526,7 @@ class Operands(TileForms):
 
     def keep_old_values(self) -> None:
         """Outputs that no store writes whole begin with what was there."""
-        first: dict[tuple[int, ...], list[str]] = {}
+        first: dict[tuple[str, ...], list[str]] = {}
         for out in self.outputs:
             covered = self._covered(out) or self._either_way(out)
             if covered and out.ref not in self.kept:
@@ -501,21 +535,26 @@ class Operands(TileForms):
             named = re.compile(rf"(?<!\w){out.ref}(?:\.at)?\[")
             stores = [i for i, line in enumerate(self.lines) if named.search(line)]
             left, _, right = self.lines[stores[0]].partition(" = ")
-            again = self._comes_again(out)
+            again = tuple(f"pl.program_id({axis}) == 0" for axis in self._comes_again(out))
+            again += (self._inside(out),) if out.clamped else ()
             if len(stores) == 1 and left == f"    {out.ref}[...]" and not again:
                 self.lines[stores[0]] = f"{left} = {named.sub(f'{old.ref}[', right)}"
                 continue  # the only store: it chooses between new and old
             first.setdefault(again, []).append(f"{out.ref}[...] = {old.ref}[...]")
         lines = first.pop((), [])
-        for axes, told in first.items():
-            conditions = [f"pl.program_id({axis}) == 0" for axis in axes]
-            both = " & ".join(f"({c})" for c in conditions) if len(axes) > 1 else conditions[0]
+        for conditions, told in first.items():
+            both = " & ".join(f"({c})" for c in conditions) if len(conditions) > 1 else conditions[0]
             lines += [f"@pl.when({both})", f"def {self.fresh('keep')}():", *(f"    {line}" for line in told)]
         self.lines[:0] = [f"    {line}" for line in (*self.prologue, *lines)]
 
     def _comes_again(self, out: Spec) -> tuple[int, ...]:
         """The axes of the grid along which an output's block stays the same, step by step."""
-        return tuple(i for i, v in enumerate(self.blocks.grid) if v not in out.index and self.blocks.steps(v) > 1)
+        return tuple(i for i, v in enumerate(self.blocks.grid) if v not in out.picks and self.blocks.steps(v) > 1)
+
+    def _inside(self, spec: Spec) -> str:
+        """Whether a grid step has a block of its own, as source."""
+        (clamped,) = spec.clamped
+        return f"pl.program_id({self.blocks.grid.index(clamped.var)}) <= {clamped.last}"
 
 
 def _stretches(part: Part, whole: int) -> list[tuple[int, int]]:

@@ -31,6 +31,14 @@ class Sweep:
         return self.start + sum(min(0, e) for e in ends), self.start + sum(max(0, e) for e in ends) + self.size
 
 
+@dataclass(frozen=True)
+class Clamped:
+    """The block that a variable picks, or the last one there is."""
+
+    var: Var
+    last: int
+
+
 #: A part of one dimension of a block; None for all of it.
 Part = tuple[int, int] | Sweep | None
 
@@ -43,7 +51,7 @@ class Spec:
         ref: its name in the kernel.
         param: the parameter it is a window of.
         block: sizes of the block; None for one element, and no dimension.
-        index: per dimension, the grid variable that picks the block, or a number.
+        index: per dimension, the grid variable that picks the block, up to the last one perhaps, or a number.
         inner: per dimension that the block has, the part of it that is used.
         shape: of the array.
         made: how the array is made of the parameter's: "" for the parameter itself, "column" for a 1-D one as
@@ -55,11 +63,21 @@ class Spec:
     ref: str
     param: str
     block: tuple[int | None, ...]
-    index: tuple[Var | int, ...]
+    index: tuple[Var | Clamped | int, ...]
     inner: tuple[Part, ...]
     shape: tuple[int, ...]
     made: str = ""
     home: tuple[int, ...] = ()
+
+    @property
+    def picks(self) -> tuple[Var | int, ...]:
+        """Per dimension, the grid variable that picks the block, or a number."""
+        return tuple(i.var if isinstance(i, Clamped) else i for i in self.index)
+
+    @property
+    def clamped(self) -> list[Clamped]:
+        """Dimensions that have fewer blocks than the grid has steps."""
+        return [i for i in self.index if isinstance(i, Clamped)]
 
     @property
     def patch(self) -> bool:

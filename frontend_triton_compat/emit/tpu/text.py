@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from frontend_triton_compat.emit.expr import shape_of, tuple_of
 from frontend_triton_compat.emit.module import Module, Operand, Result
-from frontend_triton_compat.emit.tpu.outside import Spec
+from frontend_triton_compat.emit.tpu.outside import Clamped, Spec
 from frontend_triton_compat.emit.tpu.sums import Sums
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.ir import Op
@@ -194,6 +194,9 @@ class Text(Sums):
 
     def _block_spec(self, spec: Spec, letters: Sequence[str]) -> str:
         grid = self.blocks.grid
-        index = [letters[grid.index(v)] if isinstance(v, Var) else str(v) for v in spec.index]
+        index = [letters[grid.index(v)] if isinstance(v, Var) else str(v) for v in spec.picks]
+        for i, picked in enumerate(spec.index):
+            if isinstance(picked, Clamped):
+                index[i] = f"jnp.minimum({index[i]}, {picked.last})"
         inside = f"{index[0]}," if len(index) == 1 else ", ".join(index)
         return f"pl.BlockSpec({spec.block}, lambda {', '.join(letters)}: ({inside}))"

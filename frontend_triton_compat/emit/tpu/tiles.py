@@ -32,6 +32,8 @@ LONGEST = {
     "gather": (256, "write it as a product with one-hot rows: tl.dot((index[:, None] == tl.arange(0, n)), source)"),
     "histogram": (256, "count fewer bins a launch, or call torch.bincount outside of the kernel"),
 }
+#: Most products that one over two dimensions is written as.
+_MOST_PRODUCTS = 32
 #: Operations whose network pairs elements at distances that are powers of two.
 _PAIRED = ("sort", "topk", "bitonic_merge", "flip")
 
@@ -72,6 +74,21 @@ class TileForms(Emitter):
         self.put(f"{', '.join(bound)} = {text}", op)
         for name, result in zip(bound, op.results):
             self.env[result] = Expr(name, (*lead, *self.plan.axes(result)))
+
+    def product(self, a: Expr, b: Expr, contracted: Sequence[Var], batch: Sequence[Var], how: str) -> str:
+        """A product; a core contracts one dimension, so that one over several is a sum of products."""
+        if len(contracted) == 1 or self.extent(contracted[-1]) > _MOST_PRODUCTS:
+            return super().product(a, b, contracted, batch, how)
+        *rest, var = contracted
+        at = self.fresh("part")
+        a, b = (
+            Expr(
+                f"{e.operand}[{', '.join(at if d is var else ':' for d in e.dims[: e.dims.index(var) + 1])}]",
+                tuple(d for d in e.dims if d is not var),
+            )
+            for e in (a, b)
+        )
+        return f"sum({self.product(a, b, rest, batch, how)} for {at} in range({self.extent(var)}))"
 
     def reduce_(self, op: Op) -> Expr:
         """A reduction; an extreme element and its index, where both are asked for, by one pair of reductions."""
