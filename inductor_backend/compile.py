@@ -103,6 +103,8 @@ class CompiledGraph:
         self.assemblies: list[Assembly] = []
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.numbers = operand_numbers(gm)
+        self.place = _place(options)
+        self.refusal: Diagnostic | None = None
         self.dynamic = any(_symbolic(n.meta.get("val")) for n in self.placeholders)
 
     def boxed(self, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
@@ -137,10 +139,15 @@ class CompiledGraph:
             assembly = None
             try:
                 runner, assembly = assemble(plan, self.gm, self.chooser())
-            except Diagnostic:
-                raise
+            except Diagnostic as diagnostic:
+                if self.place is None:
+                    raise
+                self.refusal = diagnostic
+                return raiser(diagnostic)
             except Exception as failure:
-                if not self.no_kernels and self.options.kernels != "none":
+                if self.place is not None and self.place.learns_from(failure):
+                    continue
+                if self.place is None and not self.no_kernels and self.options.kernels != "none":
                     # Pallas accepts less than jax does inside a kernel: plain array code first, ATen only after that.
                     self.no_kernels = True
                     continue
@@ -158,6 +165,8 @@ class CompiledGraph:
 
     def chooser(self) -> Chooser:
         """How regions are picked."""
+        if self.place is not None:
+            return self.place
         if self.no_kernels:
             return regions.none
         return {"none": regions.none, "all": regions.every, "profitable": regions.profitable}[self.options.kernels]
@@ -189,6 +198,15 @@ class CompiledGraph:
                 file.write_text(f"{text}\n\n{assembly.text}")
             except OSError as failure:
                 raise error("backend-option", f"dump: {file} can't be written", why=str(failure)) from failure
+
+
+def _place(options: Options) -> Any:
+    """Where segments run when it is not the CPU of this process."""
+    if options.target == "cpu":
+        return None
+    from inductor_backend.kernels.target import Place
+
+    return Place.of(options.target, options.kernels)
 
 
 def _first_line(failure: Exception) -> str:

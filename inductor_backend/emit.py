@@ -35,8 +35,8 @@ from inductor_backend.graph import (
 from inductor_backend.ops import DTYPES, Out, Row, cast, functions
 from inductor_backend.ops.table import BOOL_OUT, KEEP, MATMUL, has_zero, out_of_range
 
-#: Picks groups of lines for kernels.
-Chooser = Callable[[list["Line"], Graph], list[list["Line"]]]
+#: Picks groups of lines for kernels; given the nodes whose transposes products fold in. One with a `write` prints them.
+Chooser = Callable[[list["Line"], Graph, dict[Node, str]], list[list["Line"]]]
 
 _LOW = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
@@ -354,8 +354,8 @@ def emit_segment(
     known = {line.name for line in lines}
     for line in lines:
         line.reads &= known | set(params)
-    regions = choose(lines, plan)
-    head, body = _arrange(name, lines, regions, plan, wanted, source)
+    regions = choose(lines, plan, emitter.flipped)
+    head, body = _arrange(name, lines, regions, emitter, wanted, source, getattr(choose, "write", None))
     text_lines = [t for block in head for t in [*block.split("\n"), ""]]
     text_lines.append(f"def {name}({', '.join(params)}):")
     place = None
@@ -382,9 +382,16 @@ def emit_segment(
 
 
 def _arrange(
-    name: str, lines: list[Line], regions: list[list[Line]], plan: Graph, wanted: set[str], source: Source
+    name: str,
+    lines: list[Line],
+    regions: list[list[Line]],
+    emitter: Emitter,
+    wanted: set[str],
+    source: Source,
+    write: Callable[..., Any] | None,
 ) -> tuple[list[str], list[tuple[str, Node | None]]]:
     """(kernel functions, statements): every region as one call, every value made before it is read."""
+    plan = emitter.plan
     owner = {line.name: i for i, region in enumerate(regions) for line in region}
     units: dict[Any, list[Line]] = {}
     for line in lines:
@@ -416,12 +423,23 @@ def _arrange(
         leaving = [line for line in unit if line.name in wanted or outside.get(line.name, set()) - {key}]
         reads = list(dict.fromkeys(r for line in unit for r in sorted(line.reads) if r not in inside))
         kernel = f"{name}_kernel_{key[1]}"
-        text, first = _kernel_text(kernel, unit, reads, leaving)
+        written = None
+        if write is not None:
+            written = write(kernel, unit, leaving, emitter)
+            if written is None:
+                body += [(f"{line.name} = {line.text}", line.node) for line in unit]
+                continue
+            text, first = written.text, written.lines
+        else:
+            text, first = _kernel_text(kernel, unit, reads, leaving)
         for offset, line in first.items():
             if line.node is not None:
                 source.lines[sum(t.count("\n") + 2 for t in head) + offset] = line.node
         head.append(text)
         source.kernels.append(text)
+        if written is not None:
+            body += [(statement, unit[-1].node) for statement in written.statements]
+            continue
         outs = ", ".join(repr(plan.specs[line.node].out()) for line in leaving if line.node is not None)
         body.append(
             (

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from bridge.devices import Target
 from bridge.diagnostics import error
 
 _KERNELS = ("profitable", "all", "none")
-_TARGETS = ("cpu",)
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Options:
     """Validated options.
 
     Attributes:
-        target: where the graph runs; "cpu" is the embedded target.
+        target: where the graph runs: "cpu", or a TPU such as "tpu:v5e", which need not be here to compile for it.
         kernels: which fused regions become Pallas kernels: "profitable", "all" or "none" (plain XLA).
         dump: a folder that the emitted source is written to, or None.
     """
@@ -51,13 +51,13 @@ class Options:
         for name in values:
             if name not in known:
                 raise error("backend-option", f"there is no option {name!r}", why=f"the options are {', '.join(known)}")
-        target = values.get("target", "cpu")
-        if target not in _TARGETS:
+        target = str(Target.parse(values.get("target", "cpu")))
+        if target.startswith("gpu"):
             raise error(
                 "unknown-target",
-                f"torch.compile(backend='pallas') can't run on target {target!r}",
-                why="a compiled graph runs where its tensors are, and the CPU is the embedded target",
-                do="leave target out, or pass 'cpu'; pallas_core.compile_for compiles a kernel for another chip",
+                f"torch.compile(backend='pallas') has no form of a graph for {target!r}",
+                why="graphs become kernels for the CPU and for TPUs; a GPU takes kernels of the Triton front end only",
+                do="leave target out, or name a TPU: 'tpu:v5e'",
             )
         kernels = values.get("kernels", "profitable")
         if kernels not in _KERNELS:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import operator
 
+from torch.fx import Node
+
 from inductor_backend.emit import Line
 from inductor_backend.graph import Graph, Spec, arguments, row_of
 from inductor_backend.ops.table import MATMUL, POINTWISE, REDUCTION, VIEW
@@ -17,17 +19,17 @@ _FUSIBLE = (POINTWISE, REDUCTION, MATMUL, VIEW)
 _WORK = (POINTWISE, REDUCTION, MATMUL)
 
 
-def none(lines: list[Line], plan: Graph) -> list[list[Line]]:
+def none(lines: list[Line], plan: Graph, flipped: dict[Node, str]) -> list[list[Line]]:
     """No kernels: plain XLA."""
     return []
 
 
-def every(lines: list[Line], plan: Graph) -> list[list[Line]]:
+def every(lines: list[Line], plan: Graph, flipped: dict[Node, str]) -> list[list[Line]]:
     """Every group that holds at least one operator that computes something."""
     return [g for g in _groups(lines, plan) if _work(g) >= 1]
 
 
-def profitable(lines: list[Line], plan: Graph) -> list[list[Line]]:
+def profitable(lines: list[Line], plan: Graph, flipped: dict[Node, str]) -> list[list[Line]]:
     """Groups that fuse something: two operators that compute, or a reduction or product with what surrounds it.
 
     A kernel without a grid costs on the CPU what plain array code costs, so this is about what is worth reading as a

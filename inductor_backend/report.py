@@ -22,11 +22,24 @@ from inductor_backend.options import Options
 
 @dataclass(frozen=True)
 class Kernel:
-    """One Pallas kernel: its name in the emitted source, the operators it fuses, its source."""
+    """One Pallas kernel: its name in the emitted source, the operators it fuses, its source.
+
+    Attributes:
+        static: on a TPU, its grid, static time, bound and VMEM; the real compiler has accepted it.
+    """
 
     name: str
     operators: int
     source: str
+    static: Any = None
+
+    def __str__(self) -> str:
+        text = f"kernel {self.name}: {self.operators} operators"
+        if self.static is None:
+            return text
+        time = "no time known" if self.static.time_s is None else f"{self.static.time_s * 1e6:.3g} µs"
+        vmem = "" if self.static.vmem_bytes is None else f", VMEM {self.static.vmem_bytes / 2**20:.3g} MiB"
+        return f"{text}, grid {self.static.grid}: ok, {time}, bound by {self.static.bound}{vmem}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,8 @@ class GraphReport:
         kernels: its Pallas kernels.
         fallbacks: its operators that run in ATen.
         source: the emitted source of its jitted functions.
+        static: on a TPU, the static time of the whole and what stays outside kernels
+            (`inductor_backend.kernels.figures.GraphFigures`).
     """
 
     kind: str
@@ -57,6 +72,7 @@ class GraphReport:
     kernels: tuple[Kernel, ...]
     fallbacks: tuple[Fallback, ...]
     source: str
+    static: Any = None
 
 
 @dataclass(frozen=True)
@@ -82,24 +98,33 @@ class Report:
                 f"graph {i} ({g.kind}): {g.operators} operators, {g.segments} jitted function(s), "
                 f"{len(g.kernels)} Pallas kernel(s), {len(g.fallbacks)} operator(s) in ATen"
             )
-            lines += [f"  kernel {k.name}: {k.operators} operators" for k in g.kernels]
+            if g.static is not None:
+                lines.append(
+                    f"  {g.static.target}: compiled; {g.static.time_s * 1e6:.3g} µs static, of which kernels "
+                    f"{g.static.kernel_time_s * 1e6:.3g} µs; HBM {g.static.hbm_bytes / 2**20:.3g} MiB"
+                )
+            lines += [f"  {k}" for k in g.kernels]
+            if g.static is not None:
+                lines += [f"  plain XLA {name}: {why}" for name, why in g.static.refused.items()]
             lines += [f"  ATen {f.operator}: {f.reason}" + (f" ({f.where})" if f.where else "") for f in g.fallbacks]
-        return "\n".join(lines) or "no graph: nothing in this function is compiled"
+        caveats = {g.static.caveat for g in self.graphs if g.static is not None}
+        return "\n".join([*lines, *caveats]) or "no graph: nothing in this function is compiled"
 
 
-def explain(model: Any, *args: Any, options: Any = None, **kwargs: Any) -> Report:
+def explain(model: Any, *args: Any, options: Any = None, target: str | None = None, **kwargs: Any) -> Report:
     """Compile copies of a model and its arguments, and report.
 
     Args:
         model: a module or function.
         *args: example arguments on the CPU.
         options: as for torch.compile.
+        target: as the option. For a TPU every kernel is compiled offline, and the report has its static figures.
         **kwargs: example keyword arguments.
 
     Raises:
         Diagnostic: a bad option, a model that can't be called, arguments that are not on the CPU.
     """
-    chosen = Options.read(options)
+    chosen = Options.read(options, **({} if target is None else {"target": target}))
     if not callable(model):
         raise error(
             "bad-argument",
@@ -123,8 +148,17 @@ def explain(model: Any, *args: Any, options: Any = None, **kwargs: Any) -> Repor
     model = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
     args, kwargs = pytree.tree_map_only(torch.Tensor, _copied, (args, kwargs))
     with torch.random.fork_rng(devices=[]):
-        torch.compile(model, backend=backend)(*args, **kwargs)
+        results = torch.compile(model, backend=backend)(*args, **kwargs)
+        if chosen.target != "cpu":
+            _backward(results)
     return Report(tuple(graphs))
+
+
+def _backward(results: Any) -> None:
+    """Have the backward graphs compiled: AOTAutograd waits for the first gradient."""
+    roots = [t for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor) and t.requires_grad]
+    if roots:
+        torch.autograd.backward(roots, [torch.zeros_like(t) for t in roots])
 
 
 def _copied(t: torch.Tensor) -> torch.Tensor:
@@ -134,15 +168,25 @@ def _copied(t: torch.Tensor) -> torch.Tensor:
 
 def _report(graph: torch.fx.GraphModule, example: list[Any], options: Options, kind: str) -> GraphReport:
     made = CompiledGraph(graph, options, counted=False)
+    if made.place is not None:
+        made.place.figures = True
     made.build(example)
+    if made.refusal is not None:
+        raise made.refusal
     operators = sum(n.op == "call_function" for n in graph.graph.nodes)
     if not made.assemblies:
         return GraphReport(kind, operators, 0, (), (Fallback("the whole graph", "a size depends on data", ""),), "")
     assembly = made.assemblies[-1]
+    whole, single = (None, {})
+    if made.place is not None:
+        from inductor_backend.kernels.figures import of_place
+
+        whole, single = of_place(made.place)
     kernels = tuple(
-        Kernel(text.split("(")[0].removeprefix("def "), text.count(" = aten."), text)
+        Kernel(name, sum(text.count(f" = {space}.") for space in ("aten", "op", "tile")), text, single.get(name))
         for source in assembly.sources
         for text in source.kernels
+        for name in [text.split("(")[0].removeprefix("def ")]
     )
     fallbacks = tuple(
         Fallback(name_of(n.target), reason, str(where_of(n) or ""))
@@ -150,5 +194,11 @@ def _report(graph: torch.fx.GraphModule, example: list[Any], options: Options, k
         if reason
     )
     return GraphReport(
-        kind, operators, len(assembly.sources), kernels, fallbacks, "\n\n".join(s.text for s in assembly.sources)
+        kind,
+        operators,
+        len(assembly.sources),
+        kernels,
+        fallbacks,
+        "\n\n".join(s.text for s in assembly.sources),
+        whole,
     )

@@ -191,11 +191,19 @@ class Assembly:
                     operands.append(d)
         values = [Value(d, self.plan.specs[d]) for d in operands]
         source = emit_segment(f"segment_{number}", segment, self.plan, values, wanted, self.regions)
-        fn, filename = load(source.text, source.name, namespace())
+        place = self.regions if hasattr(self.regions, "compile") else None
+        if place is not None:
+            source.text = place.text(source.text)
+        fn, filename = load(source.text, source.name, namespace() | (place.names() if place is not None else {}))
         emitted[filename] = source.lines
         self.sources.append(source)
         avals = [_aval(v.spec) for v in values]
-        call = self.bind("segment", self.engine.compile(_fresh(fn), avals, f"{our_code()}\n{source.text}"))
+        if place is not None:
+            dtypes = [DTYPES[self.plan.specs[n].dtype] for n in wanted] + ([jnp.bool_] if source.checks else [])
+            program = place.compile(fn, avals, dtypes, source)
+        else:
+            program = self.engine.compile(_fresh(fn), avals, f"{our_code()}\n{source.text}")
+        call = self.bind("segment", program)
         names = [self.array(d) for d in operands]
         results = [f"j_{n.name}" for n in wanted]
         ranges = [f"ranges_{number}"] if source.checks else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,6 +71,14 @@ def is_x64() -> bool:
 def refuse_64_bit_dtypes() -> Iterator[None]:
     """While tracing with x64 off, asking for a 64-bit dtype raises where it is written instead of being narrowed."""
     with jax_config.explicit_x64_dtypes(jax_config.ExplicitX64Mode.ERROR):
+        yield
+
+
+@contextlib.contextmanager
+def narrowing() -> Iterator[None]:
+    """While tracing with x64 off, a 64-bit dtype that is asked for silently means the 32-bit one."""
+    with jax_config.explicit_x64_dtypes(jax_config.ExplicitX64Mode.WARN), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Explicitly requested dtype")
         yield
 
 

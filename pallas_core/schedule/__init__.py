@@ -20,7 +20,7 @@ from pallas_core.schedule.report import Kernel, Report, caveat
 from pallas_core.schedule.simulate import DELAY_SLOTS, Run, loops, simulate
 from pallas_core.targets.tpu import TpuChip
 
-__all__ = ["Kernel", "Report", "report", "schedule_report"]
+__all__ = ["Kernel", "Report", "kernel_bound", "report", "schedule_report"]
 
 _FILE = re.compile(
     r"^\d+-(.+?)-\d+-(packed-bundles-post-ra|pre-delay_hlo-static-per-bundle-utilization|deduplication-map)\.txt$"
@@ -115,6 +115,14 @@ def _bound(time: float, issue: float, hbm: float) -> str:
     if max(issue, hbm) < 0.7 * time:
         return "latency"
     return "hbm" if hbm >= issue else "issue"
+
+
+def kernel_bound(kernel: Kernel, target: str | Target) -> str:
+    """What bounds one scheduled kernel: ``"hbm"``, ``"issue"`` or ``"latency"``."""
+    chip = lowering.chip_of(Target.parse(target))
+    return _bound(
+        kernel.cycles / chip.clock_hz, kernel.issue_cycles / chip.clock_hz, kernel.hbm_bytes / chip.hbm_bytes_per_s
+    )
 
 
 def _kernels(files: dict[str, str], text: str, chip: TpuChip) -> list[Kernel]:

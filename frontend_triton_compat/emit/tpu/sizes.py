@@ -17,28 +17,22 @@ from frontend_triton_compat.emit.tpu.gather import picks_rows, row_vars
 from frontend_triton_compat.emit.tpu.outside import rows_of
 from frontend_triton_compat.forms import Var
 from frontend_triton_compat.schedule import Schedule
+from pallas_core.blocks import (
+    FEW_LANES,
+    ONE_DIM,
+    SPLIT_TILES,
+    SPLIT_TILES_ELSEWHERE,
+    STEPS,
+    TILES,
+    TILES_ELSEWHERE,
+    block_bytes,
+)
 from pallas_core.budget import padded_bytes
 from pallas_core.targets.tpu import CHIPS, LANES, SUBLANES
 
-#: Bytes of the largest operand's block: least, most. Below, the overhead of a step shows; above, the first block's
-#: way in and the last one's way out do, which nothing overlaps.
-_BLOCK_BYTES = {"7x": (1 << 20, 2 << 20)}
-_BLOCK_BYTES_ELSEWHERE = (1 << 19, 2 << 20)
-#: Steps that a kernel should have at least, so that the first and the last copy are a small part of it.
-_STEPS = 8
-#: Lanes that a block has before it gets more rows: long enough for whole bursts.
-_FEW_LANES = 1024
-#: Elements of a block whose arrays have one dimension only.
-_ONE_DIM = 512 * 1024
-#: Rows and columns of a product's block.
-_TILES = {"v6e": (1024, 1024), "7x": (1024, 512)}
-_TILES_ELSEWHERE = (512, 512)
 #: Most products that one step's straight code may have; compiling it takes tens of seconds beyond.
 _MOST_PRODUCTS = {"v6e": 1 << 32}
 _MOST_PRODUCTS_ELSEWHERE = 1 << 31
-#: Rows, columns and contracted elements where the whole contraction does not fit into VMEM.
-_SPLIT_TILES = {"v6e": (2048, 2048, 1024), "7x": (2048, 2048, 512)}
-_SPLIT_TILES_ELSEWHERE = (512, 1024, 1024)
 #: Smallest sides of a product's block that make more steps worth while.
 _LEAST_TILE = 256
 
@@ -118,7 +112,7 @@ class Sizes:
         return unit
 
     def _most(self) -> int:
-        return _BLOCK_BYTES.get(self.chip, _BLOCK_BYTES_ELSEWHERE)[1]
+        return block_bytes(self.chip)[1]
 
     def place(self, var: Var) -> int:
         """The innermost dimension that a variable is found in: -1 for lanes."""
@@ -138,9 +132,9 @@ class Sizes:
 
     def fill(self) -> dict[Var, int]:
         """Blocks that grow to a number of bytes."""
-        least, most = _BLOCK_BYTES.get(self.chip, _BLOCK_BYTES_ELSEWHERE)
+        least, most = block_bytes(self.chip)
         whole = {v: v.count or 1 for v in self.sizes}
-        target = min(most, max(least, self.largest(whole) // _STEPS))
+        target = min(most, max(least, self.largest(whole) // STEPS))
         while True:
             found = self._grown(target)
             if self.needed(found) <= self.limit or target < 1 << 14:
@@ -154,7 +148,7 @@ class Sizes:
         order = sorted(self.free, key=lambda v: -self.place(v))
         lanes = [v for v in order if self.place(v) == -1]
         for var in lanes:  # what a loop ran over is looked at several times, or summed: whole, if it fits
-            self._grow(sizes, var, target, None if any(v.kind == "loop" for v in var.parts()) else _FEW_LANES)
+            self._grow(sizes, var, target, None if any(v.kind == "loop" for v in var.parts()) else FEW_LANES)
         for var in [*(v for v in order if v not in lanes), *lanes]:
             self._grow(sizes, var, target, None)
         return sizes
@@ -167,7 +161,7 @@ class Sizes:
             sizes[var] = n
             return
         if all(len(p.dims) == 1 for p in mine):
-            target = max(target, _ONE_DIM * min(p.item for p in mine))
+            target = max(target, ONE_DIM * min(p.item for p in mine))
         fits = lambda size: all(p.bytes({**sizes, var: size}) <= target for p in mine)
         top = n if most is None else min(n, most)
         if top == n and fits(n):
@@ -197,7 +191,7 @@ class Sizes:
 
     def tiles(self, contracted: Var | None, wide: bool) -> dict[Var, int]:
         """Blocks of a matrix product: the whole contraction if it fits, else the largest tile and a part of it."""
-        rows, columns = _TILES.get(self.chip, _TILES_ELSEWHERE)
+        rows, columns = TILES.get(self.chip, TILES_ELSEWHERE)
         if wide:  # full precision costs several passes: the unit is busy with smaller tiles too
             rows, columns = min(rows, 512), min(columns, 512)
         k = 0 if contracted is None else contracted.count or 1
@@ -206,7 +200,7 @@ class Sizes:
         products = _MOST_PRODUCTS.get(self.chip, _MOST_PRODUCTS_ELSEWHERE) // (3 if wide else 1)
         if contracted is None or (self.needed(found) <= self.limit and rows * columns * k <= products):
             return self._more_steps(found)
-        rows, columns, part = _SPLIT_TILES.get(self.chip, _SPLIT_TILES_ELSEWHERE)
+        rows, columns, part = SPLIT_TILES.get(self.chip, SPLIT_TILES_ELSEWHERE)
         if wide:
             rows, columns, part = min(rows, 512), min(columns, 1024), 512
         while True:
@@ -228,7 +222,7 @@ class Sizes:
 
     def _more_steps(self, found: dict[Var, int]) -> dict[Var, int]:
         """Smaller tiles where there are few, so that copies overlap with products."""
-        while math.prod(-(-(v.count or 1) // found[v]) for v in self.free) < _STEPS:
+        while math.prod(-(-(v.count or 1) // found[v]) for v in self.free) < STEPS:
             halves = {v: -(-found[v] // (2 * self.units[v])) * self.units[v] for v in self.free}
             halves = {v: n for v, n in halves.items() if _LEAST_TILE <= n < found[v]}
             if not halves:

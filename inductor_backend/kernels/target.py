@@ -1,0 +1,324 @@
+"""The TPU as a place where segments run: kernels formed and written, compiled offline, run where a TPU is.
+
+Input: segments' lines; emitted functions. Output: source with TPU kernels; callables on CPU arrays. Law: whole numbers
+are 32 bits wide on a TPU, and a value that does not fit is refused, never cut; where no TPU is attached the TPU
+interpreter computes the values from the same kernels, with a note, up to a bound on grid steps.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from torch.fx import Node
+
+from bridge.compat import cpu_device
+from bridge.devices import Target
+from bridge.diagnostics import Diagnostic, error, note
+from inductor_backend.emit import Emitter, Line, Source
+from inductor_backend.fallback import emitted, failed_node
+from inductor_backend.graph import Graph, where_of
+from inductor_backend.kernels import tile
+from inductor_backend.kernels.axes import Apart
+from inductor_backend.kernels.groups import Former
+from inductor_backend.kernels.write import Written, narrowed, write
+from inductor_backend.ops import functions
+from pallas_core import compat as pallas_compat
+from pallas_core import offline, schedule
+from pallas_core.targets.tpu import CHIPS
+from pallas_core.verify import interpret
+
+#: Grid steps that the interpreter takes in one call: some 20 seconds.
+MOST_STEPS = 4096
+#: Whether a graph is compiled by the real compiler before it runs on the interpreter.
+COMPILE = True
+
+
+def compiler_is_here() -> bool:
+    """Whether libtpu is installed."""
+    return importlib.util.find_spec("libtpu") is not None
+
+
+def operators() -> SimpleNamespace:
+    """Every row's function as a kernel calls it: the row's own, or the one that Mosaic has a form of."""
+    table = functions()
+    for name, function in tile.OPERATORS.items():
+        setattr(table, name, function)
+    return table
+
+
+def names() -> dict[str, Any]:
+    """What emitted source with TPU kernels may use beyond `emit.namespace`."""
+    return {"pl": pl, "pltpu": pltpu, "tile": tile, "op": operators()}
+
+
+class Refused(Exception):
+    """Nodes that may not be inside a kernel: Mosaic has no form of them. The graph is planned again without."""
+
+    def __init__(self, nodes: dict[str, str]):
+        super().__init__(next(iter(nodes.values())))
+        self.nodes = nodes
+
+
+@dataclass
+class Place:
+    """The TPU as the place of one graph: its kernels are formed and written here, its segments compiled.
+
+    Attributes:
+        target: with a chip.
+        kernels: "all", "profitable" or "none".
+        refused: node name -> why it may not be inside a kernel.
+        programs: what was compiled, in order.
+        figures: whether to have the compiler's schedule read as well.
+    """
+
+    target: Target
+    kernels: str = "all"
+    refused: dict[str, str] = field(default_factory=dict)
+    programs: list[TpuProgram] = field(default_factory=list)
+    figures: bool = False
+    former: Former | None = None
+    written: dict[str, Written] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, target: str, kernels: str) -> Place:
+        """The place that an option names; `tpu` alone is the one that is here, else v5e."""
+        parsed = Target.parse(target)
+        if parsed.chip is None:
+            kinds = {d.device_kind for d in jax.devices("tpu")} if pallas_compat.has_platform("tpu") else set()
+            found = next((name for name, chip in CHIPS.items() if chip.device_kind in kinds), "v5e")
+            parsed = Target("tpu", found)
+        return cls(parsed, kernels)
+
+    def learns_from(self, failure: Exception) -> bool:
+        """Whether a failure names nodes that may not be inside a kernel, which the next plan leaves out."""
+        if not isinstance(failure, Refused):
+            return False
+        self.refused |= failure.nodes
+        self.programs = []
+        return True
+
+    @property
+    def chip(self) -> str:
+        """``v5e`` ..."""
+        return self.target.chip or "v5e"
+
+    def __call__(self, lines: list[Line], plan: Graph, flipped: dict[Node, str]) -> list[list[Line]]:
+        """The groups of a segment."""
+        self.written = {}
+        if self.kernels == "none":
+            return []
+        self.former = Former(lines, plan, flipped, self.chip, self.refused)
+        return self.former.groups()
+
+    def write(self, kernel: str, unit: list[Line], leaving: list[Line], emitter: Emitter) -> Written | None:
+        """The source of one group, or None: it stays plain array code."""
+        assert self.former is not None
+        try:
+            layout = self.former.layout(unit, [line.name for line in leaving])
+            inside = leaving
+            while shared := [line for line in inside if layout.misses(line.name)]:
+                # every step would write the same: such a value is computed once more, outside
+                inside = [line for line in inside if line not in shared]
+                if not inside:
+                    return None
+                layout = self.former.layout(unit, [line.name for line in inside])
+            found = write(kernel, unit, inside, layout, emitter, self.chip)
+        except Apart:
+            return None
+        kept, wanted = {line.name for line in inside}, {line.name for line in leaving} - {line.name for line in inside}
+        again: list[str] = []
+        for line in reversed(unit):
+            if line.name in wanted:
+                again.insert(0, f"{line.name} = {line.text}")
+                wanted |= line.reads - kept
+        found.statements += again
+        self.written[kernel] = found
+        return found
+
+    names = staticmethod(names)
+    text = staticmethod(narrowed)
+
+    def compile(
+        self, fn: Callable[..., list[Any]], avals: Sequence[jax.ShapeDtypeStruct], dtypes: Sequence[Any], source: Source
+    ) -> TpuProgram:
+        """A segment as a callable on CPU arrays.
+
+        Args:
+            fn: the emitted function.
+            avals: its arguments.
+            dtypes: of its results, as torch has them.
+            source: its text.
+
+        Raises:
+            Refused: something inside a kernel has no form; plan again.
+            Diagnostic: the compiler is not there, or refuses what is no kernel.
+        """
+        program = TpuProgram(fn, avals, dtypes, self.target, dict(self.written), source)
+        program.check(self.figures)
+        self.programs.append(program)
+        return program
+
+
+class KernelProgram:
+    """One kernel as a function of its canonical operands.
+
+    Attributes:
+        name: as in the emitted source.
+        on_jax: its `pallas_call`.
+        specs: of its operands.
+    """
+
+    def __init__(self, name: str, call: Callable[..., Any], specs: list[jax.ShapeDtypeStruct]):
+        self.name, self.call, self.specs = name, call, specs
+
+    def on_jax(self, *arrays: Any) -> Any:
+        """The call as it is traced for a TPU."""
+        with pallas_compat.narrowing():
+            return self.call(*arrays)
+
+    __call__ = on_jax
+
+
+class TpuProgram:
+    """A segment for a TPU: takes a list of CPU arrays, returns a list of CPU arrays."""
+
+    def __init__(
+        self,
+        fn: Callable[..., list[Any]],
+        avals: Sequence[jax.ShapeDtypeStruct],
+        dtypes: Sequence[Any],
+        target: Target,
+        kernels: dict[str, Written],
+        source: Source,
+    ):
+        self.fn, self.target, self.kernels, self.source = fn, target, kernels, source
+        self.specs = [jax.ShapeDtypeStruct(a.shape, tile.narrow(a.dtype)) for a in avals]
+        self.dtypes = [np.dtype(d) for d in dtypes]
+        self.name = source.name
+        self.report: Any = None
+        self.on_device: Callable[..., Any] | None = None
+
+    def on_jax(self, *arrays: Any) -> list[Any]:
+        """The emitted function as it is traced for a TPU."""
+        with pallas_compat.narrowing(), jax.default_matmul_precision(tile.precision_name()):
+            return [jnp.asarray(r) for r in self.fn(*arrays)]
+
+    def kernel(self, name: str) -> KernelProgram:
+        """One of its kernels alone."""
+        written = self.kernels[name]
+        specs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in written.operands]
+        return KernelProgram(name, self.fn.__globals__[f"{name}_call"], specs)
+
+    def check(self, figures: bool = False) -> None:
+        """Compile offline for the target: with the real compiler, where that is installed.
+
+        Args:
+            figures: have the schedule read, into `report`.
+
+        Raises:
+            Refused: something inside a kernel has no form.
+            Diagnostic: the compiler refuses what is no kernel; it is not installed, and figures are asked for.
+        """
+        try:
+            lowered = offline.lower_for(self, self.specs, self.target)
+            if figures:
+                self.report = schedule.report(lowered)
+            elif COMPILE and compiler_is_here():
+                offline.compile_lowered(lowered, dump=False)
+        except Diagnostic as refusal:
+            if refusal.slug == "missing-dependency":
+                raise
+            raise self.blamed(refusal) from refusal
+
+    def blamed(self, refusal: Diagnostic) -> Exception:
+        """The refusal as an order to plan again, where something inside a kernel is to blame."""
+        place, cause = refusal.where, refusal.__cause__
+        reason = f"{refusal.code} {refusal.what}"
+        node = None
+        if place is not None and place.file in emitted:
+            node = emitted[place.file].get(place.line)
+        node = node or (failed_node(cause) if cause is not None else None)
+        if node is not None:
+            for written in self.kernels.values():
+                if node.name in {line.name for line in written.group}:
+                    return Refused({node.name: reason})
+        for name, written in self.kernels.items():
+            kernel = self.kernel(name)
+            try:
+                offline.compile_lowered(offline.lower_for(kernel, kernel.specs, self.target), dump=False)
+            except Diagnostic as problem:
+                return Refused({line.name: f"{problem.code} {problem.what}" for line in written.group})
+        return cause if isinstance(cause, Exception) and node is not None else refusal
+
+    # ------------------------------------------------------------------------------------------------- running
+    def __call__(self, arrays: list[Any]) -> list[Any]:
+        """Run on the TPU, or on its interpreter where there is none."""
+        values = [self.narrowed(i, np.asarray(a)) for i, a in enumerate(arrays)]
+        results = self.run(values)
+        with pallas_compat.x64(True):
+            return [jax.device_put(np.asarray(r).astype(d), cpu_device()) for r, d in zip(results, self.dtypes)]
+
+    def run(self, values: list[Any]) -> Sequence[Any]:
+        """Results as the target computes them."""
+        if pallas_compat.has_platform("tpu"):
+            run = self.on_device = self.on_device or jax.jit(self.on_jax)
+            device = jax.devices("tpu")[0]
+            return run(*[jax.device_put(v, device) for v in values])
+        steps = sum(math.prod(a.steps for a in k.layout.grid) for k in self.kernels.values())
+        if steps > MOST_STEPS:
+            raise error(
+                "target-not-here",
+                f"a graph compiled for '{self.target}' is called, and no TPU is attached",
+                why=f"its kernels have {steps} grid steps; the TPU interpreter, which stands in, takes some 5 ms "
+                f"a step, and does no more than {MOST_STEPS}.",
+                do=[
+                    f"inductor_backend.explain(model, *args, target='{self.target}') compiles it and shows the figures",
+                    "run it on the CPU: leave target out",
+                ],
+            )
+        places = (where_of(n) for n in self.source.lines.values())
+        note(
+            "interpreted-target",
+            f"a graph compiled for '{self.target}' runs on the TPU interpreter",
+            where=next((p for p in places if p is not None), None),
+            why="no TPU is attached, so the same kernels are simulated on the CPU: right, but slow.",
+            do="leave target out to run on the CPU, or run this where a TPU is",
+        )
+        if not self.kernels:
+            return self.plainly(values)
+        return interpret(self, [jnp.asarray(v) for v in values], self.target).results
+
+    def plainly(self, values: list[Any]) -> Sequence[Any]:
+        """A segment without kernels, on the CPU."""
+        with pallas_compat.x64(False):
+            run = self.on_device = self.on_device or jax.jit(self.on_jax)
+            return run(*[jnp.asarray(v) for v in values])
+
+    def narrowed(self, index: int, value: np.ndarray) -> np.ndarray:
+        """A whole number of 64 bits in 32.
+
+        Raises:
+            Diagnostic: tpu-wide-number: it does not fit.
+        """
+        wanted = self.specs[index].dtype
+        if value.dtype == wanted:
+            return value
+        short = value.astype(wanted)
+        if value.dtype.kind in "iu" and not np.array_equal(short.astype(value.dtype), value):
+            raise error(
+                "tpu-wide-number",
+                f"an input of a graph compiled for '{self.target}' holds whole numbers beyond 32 bits",
+                why="a TPU has no 64-bit values; int64 is int32 there, and these numbers would be cut.",
+                do="keep such numbers out of the compiled function, or compile for the CPU",
+            )
+        return short

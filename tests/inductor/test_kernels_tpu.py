@@ -1,0 +1,201 @@
+"""torch.compile for a TPU that is not here: kernels formed, compiled offline, and right under the TPU interpreter."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import inductor_backend
+from bridge.diagnostics import Diagnostic
+from inductor_backend.kernels import groups, layout, target
+from inductor_backend.kernels.axes import Apart, Atom, Axes
+
+
+def rand(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Values only: the real compiler is asked elsewhere. Blocks are small, so that small tensors have several."""
+    monkeypatch.setattr(target, "COMPILE", False)
+    monkeypatch.setattr(layout, "block_bytes", lambda chip: (1 << 14, 1 << 14))
+    monkeypatch.setattr(groups, "SMALL", 1 << 10)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*TPB424.*")
+        yield
+
+
+@pytest.fixture
+def places(monkeypatch):
+    """The places of the graphs that are built."""
+    found = []
+    of = target.Place.of.__func__
+
+    def record(cls, *args):
+        found.append(of(cls, *args))
+        return found[-1]
+
+    monkeypatch.setattr(target.Place, "of", classmethod(record))
+    return found
+
+
+def masked_attention(q, k, v):
+    scores = q @ k.transpose(-1, -2) / 5.0
+    n = scores.shape[-1]
+    scores = scores.masked_fill(~torch.ones(n, n, dtype=torch.bool).tril(), float("-inf"))
+    return torch.softmax(scores, -1) @ v
+
+
+class Net(torch.nn.Module):
+    """Two products with what surrounds them."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.n = torch.nn.Linear(40, 96), torch.nn.Linear(96, 40), torch.nn.LayerNorm(40)
+        self.to(dtype)
+
+    def forward(self, x):
+        return self.n(x + self.b(F.gelu(self.a(x), approximate="tanh")))
+
+
+#: name -> (function, arguments, kernels that it takes at most).
+FORWARD = {
+    "softmax": (lambda x: torch.softmax(x, -1), [rand(37, 200)], 1),
+    "softmax of columns": (lambda x: torch.softmax(x, 0), [rand(24, 300)], 1),
+    "layer norm": (
+        lambda x, r, w, b: F.layer_norm(x + r, (200,), w, b),
+        [rand(37, 200), rand(37, 200, seed=1), rand(200, seed=2), rand(200, seed=3)],
+        1,
+    ),
+    "rms norm, bf16": (
+        lambda x, w: (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * w,
+        [rand(37, 256, dtype=torch.bfloat16), rand(256, seed=1, dtype=torch.bfloat16)],
+        1,
+    ),
+    "pointwise chain": (
+        lambda x, y: torch.where(x > 0, torch.sigmoid(x) * torch.sin(y), torch.exp(-x.abs())) + torch.rsqrt(y * y + 1),
+        [rand(40, 300), rand(40, 300, seed=1)],
+        1,
+    ),
+    "broadcasts": (
+        lambda x, b, s: F.relu(x * s[:, None] + b) + 1,
+        [rand(3, 20, 130), rand(20, 130, seed=1), rand(3, seed=2).reshape(3, 1)],
+        1,
+    ),
+    "one dimension": (lambda x: torch.tanh(x) * 2 + x, [rand(4096)], 1),
+    "one dimension, odd": (lambda x: torch.tanh(x) * 2 + x, [rand(1000)], 1),
+    "group norm": (lambda x, w, b: F.group_norm(x, 4, w, b), [rand(3, 8, 5, 9), rand(8, seed=1), rand(8, seed=2)], 2),
+    "log softmax and loss": (
+        lambda x, t: F.cross_entropy(x, t, reduction="none"),
+        [rand(40, 131), torch.arange(40) * 3],
+        1,
+    ),
+    "argmax": (lambda x: (x.argmax(-1), x.max(-1)), [rand(37, 200)], 2),
+    "sums over rows": (lambda x: (x * 2 + 1).sum(0), [rand(301, 130)], 1),
+    "sums over all": (lambda x: (x * x).sum(), [rand(301, 130)], 2),
+    "bf16 sums over rows": (lambda x: (x * 2).sum(0), [rand(301, 130, dtype=torch.bfloat16)], 1),
+    "product with bias and gelu": (
+        lambda x, w, b: F.gelu(F.linear(x, w, b)) * 2,
+        [rand(70, 64), rand(300, 64, seed=1), rand(300, seed=2)],
+        1,
+    ),
+    "batched product, residual": (
+        lambda x, y, r: torch.bmm(x * 2, y) + r,
+        [rand(3, 20, 40), rand(3, 40, 130, seed=1), rand(3, 20, 130, seed=2)],
+        1,
+    ),
+    "attention": (masked_attention, [rand(2, 3, 40, 16, seed=i) for i in range(3)], 1),
+    "whole numbers": (
+        lambda a, b: ((a // b) + (a % b)) * 2,
+        [torch.arange(600).reshape(20, 30) - 300, torch.arange(30) + 1],
+        1,
+    ),
+}
+
+
+def test_values_of_kernels_are_eagers(interpreted, places):
+    def everything(args):
+        return [function(*given) for (function, _, _), given in zip(FORWARD.values(), args)]
+
+    args = [given for _, given, _ in FORWARD.values()]
+    compiled = torch.compile(everything, backend="pallas", options={"target": "tpu:v5e", "kernels": "all"})
+    for name, given, got, want in zip(FORWARD, args, compiled(args), everything(args)):
+        close = 2e-2 if any(a.dtype == torch.bfloat16 for a in given) else 2e-5
+        torch.testing.assert_close(got, want, rtol=close, atol=close, msg=lambda text, name=name: f"{name}: {text}")
+    (place,) = places
+    kernels = [k for program in place.programs for k in program.kernels.values()]
+    assert not place.refused
+    assert len(FORWARD) <= len(kernels) <= sum(most for _, _, most in FORWARD.values())
+    assert sum(bool(k.layout.grid) for k in kernels) >= len(FORWARD) - 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_kernels_are_eagers(dtype, interpreted, places):
+    mine, theirs = Net(dtype), Net(dtype)
+    x, t = rand(33, 40, dtype=dtype), torch.arange(33)
+    compiled = torch.compile(mine, backend="pallas", options={"target": "tpu:v6e", "kernels": "all"})
+    F.cross_entropy(compiled(x).float(), t).backward()
+    F.cross_entropy(theirs(x).float(), t).backward()
+    close = 1e-5 if dtype == torch.float32 else 2e-2
+    for p, q in zip(mine.parameters(), theirs.parameters()):
+        torch.testing.assert_close(p.grad, q.grad, rtol=close, atol=close)
+    assert len(places) == 2 and all(p.kernels for place in places for p in place.programs)
+
+
+def test_every_kernel_of_forward_and_backward_compiles_offline():
+    report = inductor_backend.explain(Net(), rand(33, 40), target="tpu:v5e")
+    assert [g.kind for g in report.graphs] == ["forward", "backward"]
+    assert all(g.kernels and g.static.time_s > 0 and not g.static.refused for g in report.graphs)
+    assert all(k.static.time_s > 0 and k.static.vmem_bytes for k in report.kernels)
+    assert "tpu:v5e" in str(report) and "VMEM" in str(report)
+
+
+def test_softmax_is_one_pass_at_the_bandwidth_of_hbm():
+    report = inductor_backend.explain(lambda x: torch.softmax(x, -1), torch.zeros(8192, 4096), target="tpu:v5e")
+    (kernel,) = report.kernels
+    assert kernel.static.bound == "hbm"
+    assert report.graphs[0].static.time_s < 1.05 * 2 * 8192 * 4096 * 4 / 819e9
+    assert "pl.BlockSpec((128, 4096), lambda i: (i, 0))" in report.graphs[0].source
+
+
+def test_wide_numbers_are_refused(interpreted):
+    f = torch.compile(lambda x: x + 1, backend="pallas", options={"target": "tpu:v5e"})
+    assert f(torch.tensor([1, 2])).tolist() == [2, 3]
+    with pytest.raises(Diagnostic, match="TPB425"):
+        f(torch.tensor([1, 1 << 40]))
+
+
+def test_what_takes_too_long_is_refused(interpreted, monkeypatch):
+    monkeypatch.setattr(target, "MOST_STEPS", 2)
+    f = torch.compile(lambda x: torch.softmax(x, -1), backend="pallas", options={"target": "tpu:v5e", "kernels": "all"})
+    with pytest.raises(Diagnostic, match="TPB315"):
+        f(rand(64, 256))
+
+
+def test_a_gpu_is_no_target():
+    f = torch.compile(lambda x: x + 1, backend="pallas", options={"target": "gpu:sm90a"})
+    with pytest.raises(Diagnostic, match="unknown-target"):
+        f(rand(3))
+
+
+def test_axes_are_split_by_views_and_refused_otherwise():
+    axes = Axes()
+    a, b, c = Atom(6), Atom(2), Atom(3)
+    axes.unify([a], [b, c])
+    assert axes.expand([a]) == [b, c]
+    d = Atom(6)
+    axes.unify([d], [a])
+    assert axes.expand([d]) == [b, c]
+    with pytest.raises(Apart):
+        axes.unify([Atom(6)], [Atom(4), Atom(3)])
+
+
+def test_the_model_stays_as_it_is():
+    net = Net()
+    before = copy.deepcopy(net.state_dict())
+    inductor_backend.explain(net, rand(33, 40), target="tpu:7x")
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
