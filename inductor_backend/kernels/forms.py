@@ -273,7 +273,8 @@ class Shapes:
         return dims(dim, len(given))
 
     def _reduce(self, node: Node, spec: Any) -> Form:
-        law, args = REDUCTIONS[name_of(node.target)], arguments(node)
+        law = REDUCTIONS[name_of(node.target)]
+        args: Any = arguments(node)
         given = self.operand(args[0])
         dim = None if law.dim is None else node.kwargs.get("dim", args[1] if len(args) > 1 else None)
         gone = self._reduced(node, given, dim)
@@ -289,9 +290,9 @@ class Shapes:
                     break
                 whole.add(d)
             whole &= set(gone)
-        take = lambda which: tuple(a for d in gone if (d in whole) == which for a in given[d])
-        source: Any = args[0]
-        return Form("reduce", (source.name,), take(True), take(False))
+        inside = tuple(a for d in gone if d in whole for a in given[d])
+        beyond = tuple(a for d in gone if d not in whole for a in given[d])
+        return Form("reduce", (args[0].name,), inside, beyond)
 
     def _rowwise(self, node: Node, spec: Spec) -> Form:
         args = arguments(node)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -119,7 +120,7 @@ class Layout:
         members = [self.sequences[name] for name, s in self.space_of.items() if s == space]
         after: dict[Atom, set[Atom]] = {a: set() for sequence in members for a in sequence}
         for sequence in members:
-            for left, right in zip(sequence, sequence[1:], strict=False):
+            for left, right in pairwise(sequence):
                 after[right].add(left)
         lanes: dict[Atom, int] = {}
         for sequence in members:
@@ -149,7 +150,7 @@ class Layout:
             for atom in order:
                 chains.setdefault(atom, [atom])
         for order in self.orders.values():
-            for left, right in zip(order, order[1:], strict=False):
+            for left, right in pairwise(order):
                 if chains[left] is chains[right] or self.folded:
                     continue
                 if any((left in s) != (right in s) for s in sets):
