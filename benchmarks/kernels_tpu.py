@@ -378,12 +378,15 @@ def launches() -> list[Launch]:
         ),
     ]  # fmt: skip
     head = _of(bf16, 1, 8, n, 128)
-    for causal in (False, True):
+    for causal, keys in ((False, 512), (True, 512), (False, 16), (True, 64)):
+        queries = 32 if keys == 16 else 128
+        name = ("s09-causal" if causal else "s09") + (f"-by-{keys}" if keys < 512 else "")
+        words = f"{'causal ' if causal else ''}attention 8 x 4096 x 128 bf16{f', {keys} keys a turn' * (keys < 512)}"
         out.append(
             Launch(
-                "s09-causal" if causal else "s09", f"{'causal ' if causal else ''}attention 8 x 4096 x 128 bf16",
-                attention, (head, head, head, head, n * 128, n, 1.44269504 / 128**0.5), (tiles, 8),
-                {"BQ": 128, "BK": 512, "D": 128, "CAUSAL": causal}, flops=4 * 8 * n * n * 128 / (2 if causal else 1),
+                name, words, attention, (head, head, head, head, n * 128, n, 1.44269504 / 128**0.5),
+                (triton.cdiv(n, queries), 8), {"BQ": queries, "BK": keys, "D": 128, "CAUSAL": causal},
+                flops=4 * 8 * n * n * 128 / (2 if causal else 1),
             )
         )  # fmt: skip
     out += [

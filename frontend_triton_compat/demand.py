@@ -105,7 +105,7 @@ class Walker:
             for i, result in enumerate(op.results):
                 self._results[result] = (op, i)
             if op.kind == "for":
-                inner = conditions + self._loop_condition(self.affine.loops[op])
+                inner = conditions + self.loop_condition(self.affine.loops[op])
                 for i, arg in enumerate(op.regions[0].args[1:]):
                     self.carried[arg] = (op, i)
                 self._collect(op.regions[0], inner, (*path, op))
@@ -122,7 +122,8 @@ class Walker:
                 self._collect(then, conditions + yes, (*path, op))
                 self._collect(other, conditions + no, (*path, op))
 
-    def _loop_condition(self, loop: Loop) -> tuple[Conjunct, ...]:
+    def loop_condition(self, loop: Loop) -> tuple[Conjunct, ...]:
+        """What holds in a loop: that the program still runs it."""
         if loop.uniform or self.ordered:  # one program runs its loops exactly as often as it should
             return ()
         if loop.step is not None:

@@ -30,7 +30,7 @@ from frontend_triton_compat.holding import NARROWED, held_in_memory, hold
 from frontend_triton_compat.ir import Kernel, walk
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.parse.starts import start_together
-from frontend_triton_compat.schedule import Schedule
+from frontend_triton_compat.schedule import Schedule, wider
 from frontend_triton_compat.specialise import note_short_grid, plan_for
 from frontend_triton_compat.types import BF16, FP16, FP32, dtype
 
@@ -153,7 +153,9 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     chip = family.chip or "v5e"
     blocks = lambda plan: tpu.emit(plan, chip)
     try:
-        plan, module = plan_for(build, memories, aliases, blocks, blocked=True)
+        plan, module = _widened(build, memories, aliases, blocks) or plan_for(
+            build, memories, aliases, blocks, blocked=True
+        )
     except Diagnostic as refused:
         found = _from_zero(build, memories, aliases, blocks)
         if found is None and (refused.slug not in tpu.STEERED_BY or not tpu.steered(build(), memories, aliases.same)):
@@ -162,6 +164,28 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     note_short_grid(plan, sizes)
     _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
     return module
+
+
+def _widened(
+    build: Callable[[], Kernel], memories: dict[str, Memory], aliases: Aliases, emit: Callable[[Schedule], Module]
+) -> tuple[Schedule, Module] | None:
+    """A kernel whose loops over keys take several chunks a turn; None where there is no such loop."""
+    first = build()
+    if not wider(first, memories, aliases.same):
+        return None
+    ready = [first]
+
+    def widened() -> Kernel:
+        if ready:
+            return ready.pop()
+        kernel = build()
+        wider(kernel, memories, aliases.same)
+        return kernel
+
+    try:
+        return plan_for(widened, memories, aliases, emit, blocked=True)
+    except Diagnostic:
+        return None
 
 
 def _from_zero(

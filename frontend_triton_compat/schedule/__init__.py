@@ -19,7 +19,7 @@ from frontend_triton_compat.affine import Affine, Numbers
 from frontend_triton_compat.demand import Walker
 from frontend_triton_compat.dims import Dims, infer
 from frontend_triton_compat.forms import Form
-from frontend_triton_compat.ir import Kernel
+from frontend_triton_compat.ir import Kernel, walk
 from frontend_triton_compat.schedule.chunks import chunk
 from frontend_triton_compat.schedule.crop import crop, too_small
 from frontend_triton_compat.schedule.loops import fold_loops
@@ -27,9 +27,10 @@ from frontend_triton_compat.schedule.order import needs_order, prints, races
 from frontend_triton_compat.schedule.plan import Fold, Schedule, settle
 from frontend_triton_compat.schedule.programs import merge, numbered_by_atoms, product_grid
 from frontend_triton_compat.schedule.steered import is_steered, steering
+from frontend_triton_compat.schedule.wider import widen
 from frontend_triton_compat.schedule.windows import finish_accesses, make_windows, order_batch
 
-__all__ = ["Fold", "Schedule", "is_steered", "schedule", "settle", "too_small"]
+__all__ = ["Fold", "Schedule", "is_steered", "schedule", "settle", "too_small", "wider"]
 
 
 def schedule(
@@ -86,6 +87,13 @@ def schedule(
     make_windows(plan, blocked)
     order_batch(plan)
     return plan
+
+
+def wider(kernel: Kernel, memories: Mapping[str, Memory], aliases: Mapping[str, tuple[str, int]]) -> bool:
+    """Let loops over chunks of keys take several chunks a turn, in place; whether there was one to change."""
+    if not any(op.kind == "for" for op in kernel.body.ops) or not any(op.kind == "dot" for op in walk(kernel.body)):
+        return False
+    return widen(_analyse(kernel, infer(kernel), memories, aliases))
 
 
 def _analyse(
