@@ -9,8 +9,9 @@ from __future__ import annotations
 import glob
 import os
 import re
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from types import FunctionType
 from typing import Any
@@ -145,6 +146,35 @@ def is_transformed(t: torch.Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(t)
 
 
+def modes_are_on() -> bool:
+    """Whether something looks on at torch's operators in this thread: fake tensors, a tracer, a counter."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+def stands_for_another(t: torch.Tensor) -> bool:
+    """Whether a tensor has no data of its own: a fake one, a functional one, one inside ``torch.func``."""
+    if is_transformed(t):
+        return True
+    kinds = sys.modules.get("torch._subclasses.fake_tensor"), sys.modules.get("torch._subclasses.functional_tensor")
+    fake, functional = (getattr(k, n, ()) for k, n in zip(kinds, ("FakeTensor", "FunctionalTensor")))
+    return isinstance(t, (fake, functional)) if kinds[0] is not None else False
+
+
+def memory_id(t: torch.Tensor) -> int:
+    """What two tensors have in common that share a storage; fake ones too."""
+    while is_transformed(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    return t.untyped_storage()._cdata
+
+
+def hint_of(value: Any) -> Any:
+    """The number that a symbolic one has in the example it was traced with; 1 where none is known."""
+    if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value
+    hint = value.node.hint
+    return 1 if hint is None else hint
+
+
 def has_tangent(t: torch.Tensor) -> bool:
     """Whether forward-mode differentiation is on and the tensor carries a tangent."""
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None
@@ -186,7 +216,7 @@ def graph_break(reason: str) -> None:
     torch._dynamo.graph_break(msg=reason)
 
 
-def keep_out_of_graphs(namespace: dict[str, Any], reason: str) -> None:
+def keep_out_of_graphs(namespace: dict[str, Any], reason: str, traced: Collection[str] = ()) -> None:
     """Make Dynamo call a module's functions as they are, without a look inside; methods it may still trace into.
 
     What `torch.compiler.disable` does, without its cost at every call and without importing Dynamo.
@@ -194,12 +224,15 @@ def keep_out_of_graphs(namespace: dict[str, Any], reason: str) -> None:
     Args:
         namespace: the module's ``globals()``.
         reason: what a user reads who asked for ``fullgraph=True``.
+        traced: functions that Dynamo may trace into.
     """
     frames = torch._C._dynamo.eval_frame
     skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
     for value in list(namespace.values()):
         if isinstance(value, FunctionType) and value.__module__ == namespace["__name__"]:
             frames.set_code_exec_strategy(value.__code__, skip)
+            if value.__name__ in traced:
+                continue
             value._torchdynamo_disable = True
             value._torchdynamo_disable_msg = reason
         elif isinstance(value, type) and value.__module__ == namespace["__name__"]:

@@ -7,10 +7,12 @@ two launches with one key run the same code.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -451,9 +453,22 @@ def _takes_one(fn: Callable[..., Any]) -> bool:
     return required <= 1 <= code.co_argcount - bound
 
 
+_place: contextvars.ContextVar[Where | None] = contextvars.ContextVar("place", default=None)
+
+
+@contextlib.contextmanager
+def placed(where: Where | None) -> Iterator[None]:
+    """Within it launches are the user's line `where`: they are called by a graph that holds them."""
+    token = _place.set(where)
+    try:
+        yield
+    finally:
+        _place.reset(token)
+
+
 def launch_line(defined: Where | None) -> Where | None:
     """The user's line that is running now, or where the kernel is defined."""
-    return Where.caller(2) or defined
+    return _place.get() or Where.caller(2) or defined
 
 
 def seen_as_tensor(value: Any) -> torch.Tensor | None:

@@ -22,7 +22,8 @@ import torch
 from jax.core import Tracer
 
 from bridge.diagnostics import Diagnostic, error, shortened
-from frontend_triton_compat import knobs, testing
+from frontend_triton_compat import captured, knobs, testing
+from frontend_triton_compat.compat import in_graph, prepare
 from frontend_triton_compat.launch import JITFunction
 from frontend_triton_compat.measure import copy_arguments, first, in_key, keep, kept_for, median_time, recall
 
@@ -91,6 +92,8 @@ class _Launcher:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        if torch.compiler.is_dynamo_compiling():
+            return _traced(self.wrapper, args, {"grid": self.grid, **kwargs})
         try:
             return self.wrapper.run(*args, grid=self.grid, warmup=False, **kwargs)
         except Diagnostic as problem:
@@ -107,6 +110,13 @@ class _Launcher:
     def verify(self, *args: Any, target: str = "tpu:v5e", **kwargs: Any) -> Any:
         """See `JITFunction.verify`."""
         return self.wrapper.verify(*args, grid=self.grid, target=target, **kwargs)
+
+
+def _traced(wrapper: _Wrapper, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A launch where Dynamo traces: see `launch.launch`."""
+    prepare()
+    named = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
+    return in_graph(wrapper, kwargs["grid"], args, named)
 
 
 class _Wrapper:
@@ -239,9 +249,14 @@ class Autotuner(_Wrapper):
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch over ``grid=`` with the best configuration; with ``warmup=True``, only translate and compile."""
+        if torch.compiler.is_dynamo_compiling():
+            return _traced(self, args, kwargs)
         if kwargs.pop("warmup", False):
             return self.warmup(*args, **kwargs)
         config = self._known(args, kwargs)
+        if config is None and captured.wanted(args, kwargs):
+            named = {name: value for name, value in kwargs.items() if name != "grid"}
+            return captured.launch_traced(self, kwargs["grid"], args, named)
         if config is None:
             with self._lock:
                 config = self._known(args, kwargs)  # another thread may have measured meanwhile
@@ -471,6 +486,8 @@ class Heuristics(_Wrapper):
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch over ``grid=``; with ``warmup=True``, only translate and compile."""
+        if torch.compiler.is_dynamo_compiling():
+            return _traced(self, args, kwargs)
         return self.fn.run(*args, **self._chosen(args, {"warmup": False, **kwargs}))
 
     def _chosen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

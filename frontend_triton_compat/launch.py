@@ -17,8 +17,9 @@ import torch
 
 from bridge import compat
 from bridge.diagnostics import Diagnostic, Where, error, shortened
-from frontend_triton_compat import hooks
+from frontend_triton_compat import captured, hooks
 from frontend_triton_compat.arguments import Call, Signature, grid_of, launch_line
+from frontend_triton_compat.compat import in_graph, prepare
 from frontend_triton_compat.compiled import Compiled
 from frontend_triton_compat.express import Bound, Express
 from frontend_triton_compat.handle import CompiledKernel
@@ -167,7 +168,7 @@ class JITFunction(Reflection):
 
     def _express(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Launch by a route that is known; otherwise, or where somebody looks on, the long way."""
-        watched = hooks.active or observers or self.pre_run_hooks or compat.forked
+        watched = hooks.active or observers or self.pre_run_hooks or compat.forked or compat.modes_are_on()
         if watched or "debug" in kwargs or self.options.get("debug") or debugging():
             return self._launch(grid, args, kwargs)
         forms = self._specialised
@@ -190,6 +191,8 @@ class JITFunction(Reflection):
         bound: Bound | None = None,
     ) -> Any:
         """Launch after every check; a launch that `express` could bind has a route there afterwards."""
+        if captured.wanted(args, kwargs):
+            return captured.launch_traced(self, grid, args, kwargs)
         if compat.forked:
             refuse_forked(self.where)
         for hook in self.pre_run_hooks:
@@ -390,8 +393,11 @@ def debugging() -> bool:
 
 
 def launch(kernel: JITFunction, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Launch a kernel; the one door that torch.compile sees, and does not look behind."""
+    """Launch a kernel; where torch.compile traces, the launch becomes an operator of the graph."""
+    if torch.compiler.is_dynamo_compiling():
+        prepare()
+        return in_graph(kernel, grid, args, kwargs)
     return kernel._express(grid, args, kwargs)
 
 
-compat.keep_out_of_graphs(globals(), "a Triton kernel is launched outside of the compiled graph")
+compat.keep_out_of_graphs(globals(), "a Triton kernel is looked at outside of the compiled graph", ("launch",))

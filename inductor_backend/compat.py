@@ -7,6 +7,7 @@ read here first. Importing this file imports neither Inductor nor jax.
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,9 +15,9 @@ from importlib.metadata import entry_points
 from typing import Any, cast
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
-from torch._prims_common import elementwise_dtypes
+from torch._prims_common import clone_preserve_strides, elementwise_dtypes
 from torch.utils import _pytree as pytree
 
 __all__ = [
@@ -115,3 +116,47 @@ def output_code_log() -> logging.Logger:
     from torch._logging import getArtifactLogger  # pyright: ignore[reportPrivateImportUsage]
 
     return getArtifactLogger("torch._inductor.codecache", "output_code")
+
+
+def functional_form(target: Any) -> bool:
+    """Whether a node's target is the functional form of an operator that writes to its arguments."""
+    return getattr(target, "__name__", "") == "auto_functionalized_v2" and isinstance(target, HigherOrderOperator)
+
+
+def views_of(op: Any, kwargs: dict[str, Any], bases: Sequence[Any]) -> list[Any]:
+    """The views of `bases` that the functional form of an operator with one list of written tensors has written to."""
+    from torch._higher_order_ops.auto_functionalize import get_mutable_args, read_view_information_from_args
+
+    names, types = get_mutable_args(op)
+    (found,) = read_view_information_from_args(names, types, dict(kwargs), list(bases)).values()
+    return found
+
+
+def regenerated(view: Any, examples: Sequence[Any]) -> Any:
+    """The view as an example tensor."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    mode = next((e.fake_mode for e in examples if hasattr(e, "fake_mode")), None)
+    numbers = {n: v.meta["val"] for n, v in vars(view).items() if isinstance(v, torch.fx.Node)}
+    lists = {
+        n: [x.meta["val"] if isinstance(x, torch.fx.Node) else x for x in v]
+        for n, v in vars(view).items()
+        if isinstance(v, (list, tuple, torch.Size))
+    }
+    view = copy.copy(view)
+    vars(view).update({**numbers, **lists})
+    if mode is None:
+        with unset_fake_temporarily():
+            return view.regenerate_view(list(examples))
+    with mode:
+        return view.regenerate_view(list(examples))
+
+
+def memory_of(example: Any) -> Any:
+    """What two example tensors have in common that share a storage."""
+    return example.untyped_storage()._cdata if isinstance(example, torch.Tensor) else None
+
+
+def clone_as_it_lies(t: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, whatever they are."""
+    return clone_preserve_strides(t)

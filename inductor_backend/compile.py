@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from bridge.diagnostics import Diagnostic, error
-from inductor_backend import regions
+from inductor_backend import launches, regions
 from inductor_backend.compat import front_half, output_code_log
 from inductor_backend.emit import Chooser, reject
 from inductor_backend.fallback import Eager, announcing, failed_node
@@ -94,7 +94,8 @@ class CompiledGraph:
         global _compiled
         _compiled += counted
         expand_lists(gm)
-        self.gm, self.options = gm, options
+        self.whole, self.options = gm, options
+        self.gm = gm = launches.collected(gm)
         self.number = next(_numbers)
         self.refused: dict[str, str] = {}
         self.no_kernels = False
@@ -133,7 +134,9 @@ class CompiledGraph:
         """A runner for one set of sizes. An operator that jax can't compile is moved to ATen and the build repeated."""
         for _ in range(len(self.gm.graph.nodes) + 1):
             try:
-                plan = analyse(self.gm, actual, self.refused, reject, self.numbers)
+                plan = analyse(self.gm, actual, self.refused, reject, self.numbers, launches.inline_of)
+            except Diagnostic as diagnostic:
+                return raiser(diagnostic)
             except Unbacked as unknown:
                 return self.eager(f"a size depends on data ({unknown})")
             assembly = None
@@ -182,7 +185,7 @@ class CompiledGraph:
     def eager(self, reason: str) -> Callable[[list[Any]], Any]:
         """The whole graph in ATen, with a note."""
         body = [n for n in self.gm.graph.nodes if n.op == "call_function"]
-        run = Eager.boxed(self.gm)
+        run = Eager.boxed(self.whole)
         first = next((n for n in body if where_of(n)), body[0])
         return announcing(run, [(first, f"the whole graph does: {reason}")])
 

@@ -55,6 +55,7 @@ class Source:
     lines: dict[int, Node] = field(default_factory=dict)
     kernels: list[str] = field(default_factory=list)
     checks: list[Node] = field(default_factory=list)
+    inlined: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -89,6 +90,8 @@ class Emitter:
     def __init__(self, plan: Graph):
         self.plan = plan
         self.flipped: dict[Node, str] = {}
+        #: what the user's functions are called in the segment
+        self.functions: dict[str, Any] = {}
 
     # ---------------------------------------------------------------------------------------------- operands
     def literal(self, value: Any) -> str:
@@ -130,6 +133,8 @@ class Emitter:
         if node.target is operator.getitem:
             source, position = arguments(node)
             return f"{source.name}[{position}]"
+        if node in self.plan.inlined:
+            return self.inlined(node)
         entry, spec, narrow = needed_row(node), self.plan.specs[node], None
         if entry.kind == MATMUL and entry.ident in ("mm", "bmm", "addmm", "baddbmm"):
             return self.product(node, entry.ident)
@@ -150,6 +155,13 @@ class Emitter:
         if natural is not None and isinstance(spec, Spec) and spec.dtype != natural:
             text = f"cast({text}, {dtype_name(spec.dtype)})"
         return text
+
+    def inlined(self, node: Node) -> str:
+        """A call of a function of the user's, which the segment holds."""
+        found = self.plan.inlined[node]
+        name = f"{found.name}_{node.name}"
+        self.functions[name] = found
+        return f"{name}({', '.join(self.argument(n) for n in found.operands)})"
 
     def range_checks(self, node: Node) -> list[str]:
         """Expressions that are true when eager would refuse the node's operands for the numbers that they hold."""
@@ -356,7 +368,10 @@ def emit_segment(
         line.reads &= known | set(params)
     regions = choose(lines, plan, emitter.flipped)
     head, body = _arrange(name, lines, regions, emitter, wanted, source, getattr(choose, "write", None))
+    source.inlined = {n: f for n, f in emitter.functions.items() if any(n in _identifiers(line.text) for line in lines)}
     text_lines = [t for block in head for t in [*block.split("\n"), ""]]
+    for called, function in source.inlined.items():
+        text_lines += function.definition(called).split("\n")
     text_lines.append(f"def {name}({', '.join(params)}):")
     place = None
     for text, node in body:

@@ -17,6 +17,7 @@ import torch
 from torch.fx import Node
 
 from bridge.diagnostics import Where, error
+from bridge.diagnostics.where import is_ours
 from inductor_backend.compat import OpOverload, pytree
 from inductor_backend.ops import DTYPES, ROWS, Out, Row
 from inductor_backend.ops.table import KEEP, POINTWISE, VIEW
@@ -102,6 +103,8 @@ class Graph:
     outputs: list[Any]
     writes: list[Write]
     aten: dict[Node, str]
+    symbols: Mapping[sympy.Symbol, Any] = field(default_factory=dict)
+    inlined: dict[Node, Any] = field(default_factory=dict)
 
     def spec(self, node: Node) -> Any:
         """`Spec` of a tensor node; a list of them for a node with several results."""
@@ -139,6 +142,7 @@ def where_of(node: Node) -> Where | None:
     """The user's source line that a node came from."""
     trace = node.meta.get("stack_trace") or ""
     entries = [line.strip() for line in trace.splitlines() if line.strip().startswith('File "')]
+    entries = [e for e in entries if not is_ours(e[6:].split('"')[0])] or entries
     if not entries:
         return None
     try:
@@ -259,6 +263,7 @@ def analyse(
     refused: Mapping[str, str],
     reject: Callable[[Node, Graph], str | None],
     numbers: Collection[Node] = (),
+    inline: Callable[[Node, Graph], Any] = lambda node, plan: None,
 ) -> Graph:
     """Plan one call.
 
@@ -268,6 +273,8 @@ def analyse(
         refused: node names that a previous attempt could not jit, with the reason.
         reject: why a node with a row can't use it here, or None.
         numbers: placeholders of whole numbers that enter as 0-d arrays.
+        inline: what a node without a row becomes in a segment (see `launches.Inline`), or text: why it runs on
+            tensors; None for a node that it knows nothing of.
 
     Raises:
         Unbacked: a size depends on data.
@@ -276,7 +283,7 @@ def analyse(
     placeholders = [n for n in nodes if n.op == "placeholder"]
     symbols = symbol_values(placeholders, actual)
     output = next(n for n in nodes if n.op == "output")
-    plan = Graph(placeholders, {}, {}, [], list(arguments(output)[0]), [], {})
+    plan = Graph(placeholders, {}, {}, [], list(arguments(output)[0]), [], {}, symbols)
 
     live = _live(nodes, output)
     body: list[Node] = []
@@ -301,7 +308,7 @@ def analyse(
             plan.static[node] = concrete(value, symbols)
 
     for node in body:
-        reason = _why_aten(node, plan, refused, reject)
+        reason = _why_aten(node, plan, refused, reject, inline)
         if reason is not None:
             plan.aten[node] = reason
     plan.segments = _schedule(body, plan)
@@ -344,7 +351,11 @@ def _effect(node: Node) -> bool:
 
 
 def _why_aten(
-    node: Node, plan: Graph, refused: Mapping[str, str], reject: Callable[[Node, Graph], str | None]
+    node: Node,
+    plan: Graph,
+    refused: Mapping[str, str],
+    reject: Callable[[Node, Graph], str | None],
+    inline: Callable[[Node, Graph], Any],
 ) -> str | None:
     """Why a node runs in ATen; "" when that needs no note; None when it is jitted."""
     if node.op == "get_attr":
@@ -356,7 +367,11 @@ def _why_aten(
     if name_of(node.target) in ("prims.inductor_seeds.default", "prims.inductor_seed.default"):
         return ""
     if row_of(node) is None:
-        return "the operator has no row in the table"
+        found = inline(node, plan)
+        if found is None or isinstance(found, str):
+            return found or "the operator has no row in the table"
+        plan.inlined[node] = found
+        return None
     return reject(node, plan)
 
 

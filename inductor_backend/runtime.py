@@ -29,6 +29,7 @@ from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_by
 from inductor_backend.exports import Finish, export_bases
 from inductor_backend.fallback import aten_call, emitted
 from inductor_backend.graph import Graph, Spec, flat, is_assertion, is_mutable, name_of
+from inductor_backend.launches import on_tensors
 from inductor_backend.ops import DTYPES
 
 _CACHE_LIMIT = 256
@@ -225,7 +226,7 @@ class Assembly:
             self.tensors[node] = name
             return
         args, kwargs = self.torch_argument(tuple(node.args)), self.torch_kwargs(node.kwargs)
-        target = self.bind("op", aten_call(node))
+        target = self.bind("op", on_tensors(node, self.plan) or aten_call(node))
         self.lines.append(f"{name} = {target}(*{args}{', **' + kwargs if node.kwargs else ''})")
         self.tensors[node] = name
 

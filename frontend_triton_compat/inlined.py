@@ -1,0 +1,237 @@
+"""A captured launch for one set of sizes, as source that a larger program can hold.
+
+Input: the key of a `Form` and how its tensors lie in memory. Output: an `Inlined`: the emitted CPU module, and which
+windows of which memory go in and come out; or the reason why the launch stays an operator of its own. Law: what is
+inlined computes what the operator would; a kernel that is refused is a diagnostic with the user's line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bridge.diagnostics import Where, error
+from frontend_triton_compat import hooks
+from frontend_triton_compat.access import Memory
+from frontend_triton_compat.arguments import Aliases, Call, flat_params, grid_of, placed
+from frontend_triton_compat.autotune import Autotuner, Heuristics
+from frontend_triton_compat.captured import Form, Given, form_of
+from frontend_triton_compat.emit import cpu
+from frontend_triton_compat.emit.module import Module
+from frontend_triton_compat.ir import walk
+from frontend_triton_compat.launch import JITFunction, debugging, observers
+from frontend_triton_compat.parse import parse
+from frontend_triton_compat.schedule import Schedule
+from frontend_triton_compat.specialise import SURPRISES, defect, note_short_grid, plan_for, run_time
+
+
+@dataclass(frozen=True)
+class Lying:
+    """How a tensor of the launch lies in memory.
+
+    Attributes:
+        memory: which memory; what is stored to in one is seen through the other tensors of that memory.
+        shape, strides, dtype: the tensor's, strides in elements.
+        offset: elements of the memory before its first.
+        room: elements of the memory.
+        whole: whether that is all that there is in a call without a graph.
+    """
+
+    memory: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int
+    room: int
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Part:
+    """A window of a memory, as an array: ``memory[start : start + count].reshape(shape)``."""
+
+    memory: Any
+    start: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Inlined:
+    """A launch as source.
+
+    Attributes:
+        name: the kernel's.
+        launched: the launch in a line, for readers.
+        where: the user's line that launches.
+        source: a standalone module.
+        entry: its function, which takes `takes` and returns a tuple of `gives`.
+        takes: windows, and for a number its dtype and value.
+        gives: windows that are new.
+    """
+
+    name: str
+    launched: str
+    where: Where | None
+    source: str
+    entry: str
+    takes: tuple[Part | tuple[str, float], ...]
+    gives: tuple[Part, ...]
+
+
+def inline(
+    key: str, written: Sequence[Lying], read: Sequence[Lying], numbers: Sequence[int], floats: Sequence[float]
+) -> Inlined | str:
+    """A launch as source, or why it can't be inlined.
+
+    Args:
+        key: of its form.
+        written: the tensors that are stored to.
+        read: the others.
+        numbers: symbolic integers.
+        floats: symbolic floats.
+
+    Raises:
+        Diagnostic: the launch is wrong, or its kernel has no translation.
+    """
+    form = form_of(key)
+    if form.problem is not None:
+        raise form.problem
+    jitted = form.kernel if isinstance(form.kernel, JITFunction) else form.kernel.kernel
+    if jitted.pre_run_hooks or hooks.active or observers:
+        return "hooks are called around the launch"
+    if any(math.prod(t.shape) == 0 for t in (*written, *read)):
+        return "a tensor of the launch has no elements"
+    with placed(form.where):
+        try:
+            return _inline(form, jitted, written, read, numbers, floats)
+        except SURPRISES as surprise:
+            raise defect(jitted.fn.__name__, form.where or jitted.where, surprise) from surprise
+
+
+def _inline(
+    form: Form,
+    jitted: JITFunction,
+    written: Sequence[Lying],
+    read: Sequence[Lying],
+    numbers: Sequence[int],
+    floats: Sequence[float],
+) -> Inlined | str:
+    stands = [[_stand_in(t, form.kernel) for t in part] for part in (written, read)]
+    given = Given(*stands, numbers, floats)
+    args = tuple(given.fill(a) for a in form.args)
+    kwargs = {n: given.fill(v) for n, v in form.kwargs.items()}
+    grid = form.grid(given)
+    chosen = _configured(form.kernel, args, kwargs, grid)
+    if isinstance(chosen, str):
+        return chosen
+    call = jitted._signature.call(args, chosen, placeless=True)
+    if chosen.get("debug") or jitted.options.get("debug") or debugging():
+        call.debug = True
+    sizes = grid_of(grid, call.meta, jitted.where)
+    if 0 in sizes:
+        return "the grid has no programs"
+    lying: dict[str, Lying] = {}
+    for name, stand in call.arrays.items():
+        found = next((t for s, t in zip((*stands[0], *stands[1]), (*written, *read)) if s is stand), None)
+        if found is None:
+            return f"argument {name!r} is a tensor seen as another dtype"
+        lying[name] = found
+    plan, module = _emitted(jitted, call, sizes, lying)
+    declared = {id(t) for t in written}
+    for name in plan.written:
+        if id(lying[name]) not in declared:
+            raise error("internal-error", f"{jitted.fn.__name__} stores to {name!r}, which was not known when traced")
+    reason = _why_alone(plan, module, lying)
+    if reason:
+        return reason
+    note_short_grid(plan, sizes)
+    kinds = {p.name: p.type.numpy_name for p in flat_params(plan.kernel.params) if p.kind in ("float", "int")}
+    scalars = {**call.ints, **call.scalars}
+    takes = tuple(
+        (kinds[o.param], scalars[o.param]) if o.scalar else _part(lying[o.param], o.start, o.shape)
+        for o in module.operands
+    )
+    gives = tuple(_part(lying[r.param], r.start, r.shape) for r in module.results)
+    launched = f"{jitted.fn.__name__}[{', '.join(map(str, _trimmed(sizes)))}]"
+    return Inlined(jitted.fn.__name__, launched, form.where, module.source, module.entry, takes, gives)
+
+
+def _emitted(
+    jitted: JITFunction, call: Call, sizes: tuple[int, int, int], lying: Mapping[str, Lying]
+) -> tuple[Schedule, Module]:
+    forms = jitted._specialised
+    memories = {n: Memory(n, t.shape, t.strides, t.offset, t.room - t.offset) for n, t in lying.items()}
+    aliases = _aliases(lying)
+    params = run_time(call.params, frozenset())
+    build = lambda: parse(jitted.__translated__, params, sizes, None, call.debug)
+    plan, module = plan_for(build, memories, aliases, cpu.emit, chunked=True)
+    forms._check_outputs(plan, memories, aliases)
+    return plan, module
+
+
+def _why_alone(plan: Schedule, module: Module, lying: Mapping[str, Lying]) -> str:
+    """Why a kernel can't be part of a larger program; "" when it can."""
+    if module.checks:
+        return "its assertions are checked, or it waits for what another program does"
+    if any(op.kind == "print_" for op in walk(plan.kernel.body)):
+        return "it prints while it runs"
+    for name, view in plan.views.items():
+        if (view.roams or view.pad != (0, 0)) and not lying[name].whole:
+            return f"{name!r} is a part of a tensor, and the kernel may look beyond it"
+    return ""
+
+
+def _aliases(lying: Mapping[str, Lying]) -> Aliases:
+    """The parameters that share memory, as `arguments.aliases_of` has them."""
+    heads: dict[Any, str] = {}
+    first: dict[Any, str] = {}
+    same: dict[str, tuple[str, int]] = {}
+    apart: list[tuple[str, str]] = []
+    for name, t in sorted(lying.items(), key=lambda item: item[1].offset):
+        head = heads.setdefault((t.memory, t.dtype), name)
+        if head != name:
+            same[name] = (head, t.offset - lying[head].offset)
+        elif first.setdefault(t.memory, name) != name:
+            apart.append((first[t.memory], name))
+    return Aliases(same, tuple(apart))
+
+
+def _part(t: Lying, start: int, shape: Sequence[int]) -> Part:
+    return Part(t.memory, t.offset + start, tuple(shape))
+
+
+def _trimmed(sizes: tuple[int, int, int]) -> tuple[int, ...]:
+    kept = [*sizes]
+    while len(kept) > 1 and kept[-1] == 1:
+        kept.pop()
+    return tuple(kept)
+
+
+def _stand_in(t: Lying, kernel: Any) -> torch.Tensor:
+    """A tensor of the launch's shape and dtype: without memory, or of zeros where configurations are measured."""
+    if isinstance(kernel, JITFunction):
+        return torch.empty_strided(t.shape, t.strides, dtype=t.dtype, device="meta")
+    return torch.zeros(t.room, dtype=t.dtype).as_strided(t.shape, t.strides, t.offset)
+
+
+def _configured(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> dict[str, Any] | str:
+    """The keyword arguments of the kernel itself, with what `autotune` and `heuristics` add."""
+    while not isinstance(kernel, JITFunction):
+        if isinstance(kernel, Autotuner):
+            with kernel._lock:
+                config = kernel._known(args, kwargs) or kernel._choose(args, {**kwargs, "grid": grid})
+            kernel.best_config = config
+            kernel._refuse_conflicts(config, args, kwargs)
+            if config.pre_hook is not None:
+                return "the configuration's pre_hook is called before every launch"
+            kwargs = {**kwargs, **config.all_kwargs()}
+        elif isinstance(kernel, Heuristics):
+            kwargs = kernel._chosen(args, kwargs)
+        else:
+            return f"{type(kernel).__name__} is a wrapper of a library's own"
+        kernel = kernel.fn
+    return kwargs

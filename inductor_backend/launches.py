@@ -1,0 +1,254 @@
+"""Triton launches in a graph: found, and written into the jitted segment that they stand in.
+
+Input: a graph in which AOTAutograd has made ``torch_pallas::launch`` functional, and a plan with every size known.
+Output: `Inline`, the source of one launch. Law: a tensor of a launch is a window of some value's memory, so views cost
+nothing and writes through them reach their base; a launch that can't be inlined runs on tensors, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from bridge.compat import hint_of
+from bridge.diagnostics import Where
+from frontend_triton_compat.captured import operator as launch_operator
+from frontend_triton_compat.inlined import Inlined, Lying, Part, inline
+from inductor_backend import compat
+from inductor_backend.graph import Graph, Spec, arguments, shared_root, spec_of
+
+__all__ = ["Inline", "collected", "inline_of", "launched", "on_tensors"]
+
+
+def launched(form: str, bases: Sequence[Any], roots: Sequence[Any], numbers: Any, floats: Any) -> Any:
+    """A launch as a function: what the bases hold afterwards. A target of graph nodes; see `on_tensors`."""
+    raise NotImplementedError("a plan says how tensors lie in the bases and roots")
+
+
+@dataclass(frozen=True)
+class Views:
+    """How the tensors of a launch lie in the operands of its node: (which base or root, an example)."""
+
+    written: tuple[tuple[int, Any], ...]
+    read: tuple[tuple[int, Any], ...]
+
+
+def collected(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """A graph with nodes that call `launched` in place of functional launches; `gm` itself if it has none."""
+    if not any(_is_launch(node) for node in gm.graph.nodes):
+        return gm
+    graph = torch.fx.Graph()
+    output = graph.graph_copy(gm.graph, {})
+    graph.output(output)
+    for node in list(graph.nodes):
+        if _is_launch(node):
+            _replace(graph, node)
+    return torch.fx.GraphModule(gm, graph)
+
+
+def _is_launch(node: Node) -> bool:
+    return node.op == "call_function" and compat.functional_form(node.target) and node.args[0] is launch_operator()
+
+
+def _replace(graph: torch.fx.Graph, node: Node) -> None:
+    kwargs: dict[str, Any] = dict(node.kwargs)
+    bases = list(kwargs["_all_bases"])
+    examples = [b.meta["val"] for b in bases]
+    written = []
+    for view in compat.views_of(launch_operator(), kwargs, bases):
+        written.append((view.base_index, compat.regenerated(view, examples)))
+    roots: list[Node] = []
+    read = []
+    for t in kwargs["read"]:
+        root = shared_root(t)
+        if compat.memory_of(root.meta.get("val")) != compat.memory_of(t.meta["val"]):
+            root = t
+        if root not in roots:
+            roots.append(root)
+        read.append((roots.index(root), t.meta["val"]))
+    with graph.inserting_before(node):
+        made = graph.call_function(
+            launched, (kwargs["form"], bases, roots, list(kwargs["numbers"]), list(kwargs["floats"]))
+        )
+    made.meta.update(node.meta)
+    made.meta["val"] = list(examples)
+    made.meta["launch"] = Views(tuple(written), tuple(read))
+    for user in list(node.users):
+        index = user.args[1]
+        user.args = (made, index - 1)
+    graph.erase_node(node)
+
+
+@dataclass(frozen=True)
+class Inline:
+    """Something of the user's that a segment calls.
+
+    Attributes:
+        name: what it is called, for readers.
+        title: what it does, in a line.
+        text: the body of a function without parameters that returns a function of the operands.
+        where: the user's line.
+        operands: the nodes that it takes.
+    """
+
+    name: str
+    title: str
+    text: str
+    where: Where | None
+    operands: tuple[Node, ...]
+
+    def definition(self, name: str) -> str:
+        """The source that defines `name`."""
+        place = "" if self.where is None else f", line {self.where.line} of {Path(self.where.file).name}"
+        return f"def {name}():  # {self.title}{place}\n{self.text}\n\n\n{name} = {name}()\n"
+
+
+def inline_of(node: Node, plan: Graph) -> Inline | str | None:
+    """What a node becomes in a segment, or why it runs on tensors; None for one that is not ours.
+
+    Raises:
+        Diagnostic: the launch is wrong, or its kernel refused.
+    """
+    if node.target is not launched:
+        return None
+    symbols = plan.symbols
+    form, bases, roots, numbers, floats = arguments(node)
+    views: Views = node.meta["launch"]
+    operands = [*bases, *roots]
+    for value in operands:
+        spec = plan.specs[value]
+        if not isinstance(spec, Spec) or spec.order() is None:
+            return "an operand is not dense"
+    numbers = [_number(n, plan) for n in numbers]
+    floats = [_number(n, plan) for n in floats]
+    if None in numbers or None in floats:
+        return "a number is known only when the graph runs"
+
+    def lying(entry: tuple[int, Any], first: int) -> Lying:
+        which, example = entry
+        value, spec = operands[first + which], spec_of(example, symbols)
+        base = plan.specs[value]
+        whole = value.op != "placeholder" or _fills(value.meta["val"])
+        return Lying(first + which, spec.shape, spec.strides, spec.dtype, spec.offset - base.offset, base.numel, whole)
+
+    written = [lying(v, 0) for v in views.written]
+    read = [lying(v, len(bases)) for v in views.read]
+    if any(plan.specs[operands[t.memory]].dtype != t.dtype or t.offset < 0 for t in (*written, *read)):
+        return "a tensor is another one's memory under another dtype"
+    found = inline(form, written, read, numbers, floats)
+    if isinstance(found, str):
+        return found
+    used = sorted({p.memory for p in (*found.takes, *found.gives) if isinstance(p, Part)} | set(range(len(bases))))
+    text = _text(found, [plan.specs[v] for v in operands], used, len(bases))
+    return Inline(found.name, found.launched, text, found.where, tuple(operands[i] for i in used))
+
+
+def _number(value: Any, plan: Graph) -> Any:
+    return plan.static.get(value) if isinstance(value, Node) else value
+
+
+def _fills(example: torch.Tensor) -> bool:
+    """Whether an input was all of its storage when the graph was traced."""
+    size, count, offset = map(hint_of, (example.untyped_storage().nbytes(), example.numel(), example.storage_offset()))
+    return offset == 0 and size == count * example.element_size()
+
+
+def _text(found: Inlined, specs: list[Spec], used: list[int], bases: int) -> str:
+    """A function of the operands in `used` that returns the new bases."""
+    name = {i: f"base{i}" if i < bases else f"input{i - bases}" for i in used}
+    lines = [f"def run({', '.join(name[i] for i in used)}):"]
+    flat: dict[int, str] = {}
+
+    def memory(i: int) -> str:
+        """The name of an operand's memory as one dimension."""
+        if i not in flat:
+            lines.append(f"    {name[i]}_memory = {_stored(name[i], specs[i])}.reshape(-1)")
+            flat[i] = f"{name[i]}_memory"
+        return flat[i]
+
+    takes = []
+    for take in found.takes:
+        if not isinstance(take, Part):
+            kind, value = take
+            takes.append(f"jnp.full((1,), {value!r}, {kind!r})")
+        elif _is_all(take, specs[take.memory]):
+            takes.append(name[take.memory])
+        else:
+            count = int(np.prod(take.shape, dtype=np.int64))
+            text = memory(take.memory)
+            if (take.start, count) != (0, specs[take.memory].numel):
+                text = f"{text}[{take.start} : {take.start + count}]"
+            takes.append(f"{text}.reshape({take.shape!r})")
+    news = [f"new{i}" for i in range(len(found.gives))]
+    call = f"{found.entry}({', '.join(takes)})"
+    lines.append(f"    ({', '.join(news)},) = {call}" if news else f"    {call}")
+    for new, give in zip(news, found.gives):
+        base, spec = name[give.memory], specs[give.memory]
+        if _is_all(give, spec):
+            lines.append(f"    {base} = {new}")
+            flat.pop(give.memory, None)
+            continue
+        count = int(np.prod(give.shape, dtype=np.int64))
+        if (give.start, count) != (0, spec.numel):
+            text = f"jax.lax.dynamic_update_slice({memory(give.memory)}, {new}.reshape(-1), ({give.start},))"
+        else:
+            text = f"{new}.reshape(-1)"
+        flat.pop(give.memory, None)
+        lines.append(f"    {base} = {_logical(text, spec)}")
+    lines.append(f"    return [{', '.join(name[i] for i in range(bases))}]")
+    body = [*found.source.rstrip().split("\n"), "", "", *lines, "", "return run"]
+    return "\n".join(f"    {line}".rstrip() for line in body)
+
+
+def _is_all(part: Part, spec: Spec) -> bool:
+    order = spec.order()
+    return part.start == 0 and part.shape == spec.shape and (order is None or order == tuple(range(len(order))))
+
+
+def _stored(name: str, spec: Spec) -> str:
+    order = spec.order()
+    plain = order is None or order == tuple(range(len(order)))
+    return name if plain else f"jnp.transpose({name}, {list(order or ())})"
+
+
+def _logical(flat: str, spec: Spec) -> str:
+    order = spec.order()
+    if order is None or order == tuple(range(len(order))):
+        return f"{flat}.reshape({spec.shape!r})"
+    stored = tuple(spec.shape[d] for d in order)
+    inverse = [order.index(d) for d in range(len(order))]
+    return f"jnp.transpose({flat}.reshape({stored!r}), {inverse})"
+
+
+def on_tensors(node: Node, plan: Graph) -> Any:
+    """The function that a launch is on torch tensors: copies of the bases are written. None for another node."""
+    if node.target is not launched:
+        return None
+    symbols = plan.symbols
+    views: Views = node.meta["launch"]
+    places = [[(which, spec_of(example, symbols)) for which, example in part] for part in (views.written, views.read)]
+    call = launch_operator()
+
+    def run(form: str, bases: Any, roots: Any, numbers: Any, floats: Any) -> list[torch.Tensor]:
+        news = [compat.clone_as_it_lies(b) for b in bases]
+        lists = [
+            [_view(values[which], spec, nodes[which], symbols) for which, spec in part]
+            for part, values, nodes in zip(places, (news, roots), (node.args[1], node.args[2]))
+        ]
+        call(form, *lists, numbers, floats)
+        return news
+
+    return run
+
+
+def _view(t: torch.Tensor, spec: Spec, node: Any, symbols: Mapping[Any, Any]) -> torch.Tensor:
+    base = spec_of(node.meta["val"], symbols)
+    if (spec.shape, spec.strides, spec.offset) == (base.shape, base.strides, base.offset):
+        return t
+    return t.as_strided(spec.shape, spec.strides, t.storage_offset() + spec.offset - base.offset)
