@@ -134,7 +134,8 @@ class CompiledGraph:
         """A runner for one set of sizes. An operator that jax can't compile is moved to ATen and the build repeated."""
         for _ in range(len(self.gm.graph.nodes) + 1):
             try:
-                plan = analyse(self.gm, actual, self.refused, reject, self.numbers, launches.inline_of)
+                inline = launches.inline_of if self.place is None else launches.apart
+                plan = analyse(self.gm, actual, self.refused, reject, self.numbers, inline)
             except Diagnostic as diagnostic:
                 return raiser(diagnostic)
             except Unbacked as unknown:

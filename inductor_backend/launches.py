@@ -23,7 +23,7 @@ from frontend_triton_compat.inlined import Inlined, Lying, Part, inline
 from inductor_backend import compat
 from inductor_backend.graph import Graph, Spec, arguments, shared_root, spec_of
 
-__all__ = ["Inline", "collected", "inline_of", "launched", "on_tensors"]
+__all__ = ["Inline", "apart", "collected", "inline_of", "launched", "on_tensors"]
 
 
 def launched(form: str, bases: Sequence[Any], roots: Sequence[Any], numbers: Any, floats: Any) -> Any:
@@ -147,6 +147,11 @@ def inline_of(node: Node, plan: Graph) -> Inline | str | None:
     used = sorted({p.memory for p in (*found.takes, *found.gives) if isinstance(p, Part)} | set(range(len(bases))))
     text = _text(found, [plan.specs[v] for v in operands], used, len(bases))
     return Inline(found.name, found.launched, text, found.where, tuple(operands[i] for i in used))
+
+
+def apart(node: Node, plan: Graph) -> str | None:
+    """As `inline_of` for a graph on a TPU, where launches stay operators."""
+    return "a launch is not part of a graph for a TPU yet" if node.target is launched else None
 
 
 def _number(value: Any, plan: Graph) -> Any:
