@@ -29,6 +29,7 @@ from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.holding import NARROWED, held_in_memory, hold
 from frontend_triton_compat.ir import Kernel, walk
 from frontend_triton_compat.parse import parse
+from frontend_triton_compat.parse.persistent import a_program_a_tile
 from frontend_triton_compat.parse.starts import start_together
 from frontend_triton_compat.schedule import Schedule, wider
 from frontend_triton_compat.specialise import note_short_grid, plan_for
@@ -151,19 +152,47 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         return hold(parse(kernel.__translated__, params, sizes), held)
 
     chip = family.chip or "v5e"
+    found = _persistent(build, memories, aliases, chip)
+    plan, module = found or _on_tpu(build, memories, aliases, chip)
+    note_short_grid(plan, sizes)
+    _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
+    return module
+
+
+def _persistent(
+    build: Callable[[], Kernel], memories: dict[str, Memory], aliases: Aliases, chip: str
+) -> tuple[Schedule, Module] | None:
+    """A kernel whose programs go over tiles, with a program a tile; None where that is not what it does, or no help."""
+
+    def tiles() -> Kernel:
+        kernel = build()
+        a_program_a_tile(kernel)
+        return kernel
+
+    if not a_program_a_tile(build()):
+        return None
+    try:
+        plan, module = _on_tpu(tiles, memories, aliases, chip)
+    except Diagnostic:
+        return None
+    told = {a.param for a in plan.accesses.values() if a.form.opaques} & set(plan.written)
+    if any(a.op.kind == "load" and a.param in told for a in plan.accesses.values()):
+        return None  # a tile may read what the one before it wrote
+    return plan, module
+
+
+def _on_tpu(
+    build: Callable[[], Kernel], memories: dict[str, Memory], aliases: Aliases, chip: str
+) -> tuple[Schedule, Module]:
+    """A kernel's schedule and module for a chip, by the first way that has a form."""
     blocks = lambda plan: tpu.emit(plan, chip)
     try:
-        plan, module = _widened(build, memories, aliases, blocks) or plan_for(
-            build, memories, aliases, blocks, blocked=True
-        )
+        return _widened(build, memories, aliases, blocks) or plan_for(build, memories, aliases, blocks, blocked=True)
     except Diagnostic as refused:
         found = _from_zero(build, memories, aliases, blocks)
         if found is None and (refused.slug not in tpu.STEERED_BY or not tpu.steered(build(), memories, aliases.same)):
             raise
-        plan, module = found or _steered(build, memories, aliases, chip, refused)
-    note_short_grid(plan, sizes)
-    _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
-    return module
+        return found or _steered(build, memories, aliases, chip, refused)
 
 
 def _widened(

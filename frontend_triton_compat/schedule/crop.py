@@ -67,7 +67,7 @@ def _involves(plan: Schedule, access: Access, var: Var) -> bool:
 def _bound(plan: Schedule, access: Access, var: Var) -> int | None:
     best: int | None = None
     for c in access.all_conditions:
-        for form in _bounding(plan, c):
+        for form in negative_where(plan, c):
             k = form.coefficient(var)
             if len(form.terms) == 1 and k > 0:  # k * var + const < 0
                 n = (-form.const - 1) // k + 1
@@ -75,7 +75,7 @@ def _bound(plan: Schedule, access: Access, var: Var) -> int | None:
     return best
 
 
-def _bounding(plan: Schedule, c: Conjunct) -> list[Form]:
+def negative_where(plan: Schedule, c: Conjunct) -> list[Form]:
     """Forms that are negative where a condition holds."""
     if c.form is not None:
         return [plan.form(c.form)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bridge.diagnostics import error
@@ -37,6 +37,7 @@ from frontend_triton_compat.forms import Var
 from frontend_triton_compat.holding import small
 from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.schedule import Schedule, settle
+from frontend_triton_compat.schedule.crop import negative_where
 from frontend_triton_compat.schedule.overlap import apart
 from frontend_triton_compat.types import dtype
 
@@ -420,7 +421,15 @@ class Operands(TileForms):
             hit = picked.hits(self, target, *self.plan.picked[op])  # type: ignore[arg-type]
             dims = union([hit, mask]) if mask is not None else hit.dims
             mask = Expr(f"{tight(align(hit, dims))} & {tight(align(mask, dims))}", dims) if mask is not None else hit
-        extra = [v for v in {*value.vars, *(mask.vars if mask else ())} if v not in target]
+        pinned = self._pinned(access)
+        extra = [v for v in dict.fromkeys((*value.vars, *(mask.vars if mask else ()))) if v not in target]
+        if any(v in self.blocks.grid and v not in spec.picks for v in pinned) and not self._stays(spec):
+            raise untiled(self.plan, access)
+        if any(v in pinned for v in extra):
+            value, mask = (
+                e and at_element(e, {v: n % self.extent(v) for v, n in pinned.items()}) for e in (value, mask)
+            )
+            extra = [v for v in extra if v not in pinned]
         if extra:
             raise store_conflict(
                 op,
@@ -430,7 +439,7 @@ class Operands(TileForms):
         if op.kind == "atomic":
             pass  # what is there counts
         elif mask is not None or any(c.loop is not None for c in access.mask):
-            self.chances.setdefault(out.ref, []).append((spec.inner, None if one else self._chance(access)))
+            self.chances.setdefault(out.ref, []).append((spec.inner, None if one or pinned else self._chance(access)))
         if mask is not None:
             value = self.masked(mask, value, self._taken(place, target, element), held)
         elif op.kind == "store" and not any(c.loop is not None for c in access.mask):
@@ -483,6 +492,34 @@ class Operands(TileForms):
                     f"{spec.param!r} is stored to through different blocks, which overlap",
                     "give every store to the tensor the same program and the same rows",
                 )
+
+    def _pinned(self, access: Access) -> dict[Var, int]:
+        """Programs of which a store's conditions let one through, ``if tl.program_id(0) == 0:`` -> which one."""
+        ranges: dict[Var, tuple[int, int]] = {}
+        for form in (f for c in access.mask for f in negative_where(self.plan, c)):
+            if len(form.terms) != 1 or form.opaques:
+                continue
+            ((var, k),) = form.terms.items()
+            assert isinstance(var, Var)
+            low, high = ranges.get(var, (0, (var.count or 1) - 1))
+            if k > 0:
+                high = min(high, (-form.const - 1) // k)
+            else:
+                low = max(low, form.const // -k + 1)
+            ranges[var] = low, high
+        out: dict[Var, int] = {}
+        for var, (low, high) in ranges.items():
+            if low == high and var in self.plan.parts:
+                whole, size = self.plan.parts[var]
+                out[whole] = low * size
+            elif low == high:
+                out[var] = low
+        return out
+
+    def _stays(self, spec: Spec) -> bool:
+        """Whether the grid steps that have one block of a result come one after the other."""
+        moving = [v in spec.picks for v in self.blocks.grid if self.blocks.steps(v) > 1]
+        return moving == sorted(moving, reverse=True)
 
     def _chance(self, access: Access) -> tuple[Value, bool] | None:
         """The one boolean that decides whether a store happens, and which way; None where it is not that simple."""
@@ -549,12 +586,21 @@ class Operands(TileForms):
 
     def _comes_again(self, out: Spec) -> tuple[int, ...]:
         """The axes of the grid along which an output's block stays the same, step by step."""
-        return tuple(i for i, v in enumerate(self.blocks.grid) if v not in out.picks and self.blocks.steps(v) > 1)
+        axes = (i for i, v in enumerate(self.blocks.grid) if v not in out.picks and self.blocks.steps(v) > 1)
+        return tuple(axes) if self._stays(out) else ()
 
     def _inside(self, spec: Spec) -> str:
         """Whether a grid step has a block of its own, as source."""
         (clamped,) = spec.clamped
         return f"pl.program_id({self.blocks.grid.index(clamped.var)}) <= {clamped.last}"
+
+
+def at_element(expr: Expr, at: Mapping[Var, int]) -> Expr:
+    """An expression where some variables are one number each."""
+    if not any(v in at for v in expr.vars):
+        return expr
+    index = [f"{at[d]}:{at[d] + 1}" if d in at else ":" for d in expr.dims]
+    return Expr(f"{expr.operand}[{', '.join(index)}]", tuple(None if d in at else d for d in expr.dims))
 
 
 def _stretches(part: Part, whole: int) -> list[tuple[int, int]]:

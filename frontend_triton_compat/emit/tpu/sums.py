@@ -57,8 +57,7 @@ class Sums(Loops):
             return  # a condition that never holds
         mask = self.mask([c for c in left if c.loop is None or c.loop in self.active])
         spec, target = self._spec(access)
-        moving = [v in spec.picks for v in self.blocks.grid if self.blocks.steps(v) > 1]
-        if moving != sorted(moving, reverse=True):
+        if not self._stays(spec):
             raise atomic_refused(op, "tpu", plan)  # the block would leave before its sum is complete
         element = access.element
         wide = FP32 if element.is_floating() else element
