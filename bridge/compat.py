@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from types import FunctionType
 from typing import Any
@@ -112,6 +112,10 @@ def share_with_torch(a: jax.Array) -> torch.Tensor:
     while torch reads it, XLA would abort the process: an array that the user keeps goes through `export_for_good`.
     """
     return torch._C._from_dlpack(_jax.buffer_to_dlpack_managed_tensor(a, stream=None))
+
+
+#: The two steps of `share_with_torch`, for callers that write them out: array -> capsule -> tensor.
+to_capsule, from_capsule = _jax.buffer_to_dlpack_managed_tensor, torch._C._from_dlpack
 
 
 def export_for_good(a: jax.Array) -> torch.Tensor:
@@ -280,11 +284,11 @@ def share_with_device(t: torch.Tensor, device: Any) -> jax.Array:
     return _jax.dlpack_managed_tensor_to_buffer(to_dlpack(t), device, None)
 
 
-def result_handlers(results: list[Any]) -> list[Any]:
-    """For a program's results, what builds arrays like them from its next results."""
+def result_handlers(results: Sequence[tuple[tuple[int, ...], Any]], sharding: Any) -> list[Any]:
+    """For the shapes and dtypes of a program's results, what makes arrays of them."""
     return [
-        _jax.array_result_handler(ShapedArray(r.shape, r.dtype), r.sharding, committed=True, _skip_checks=True)
-        for r in results
+        _jax.array_result_handler(ShapedArray(shape, dtype), sharding, committed=True, _skip_checks=True)
+        for shape, dtype in results
     ]
 
 

@@ -22,7 +22,17 @@ from bridge import compat, diskcache
 from bridge.compat import collect_results, share_with_torch
 from bridge.layout import row_major
 
-__all__ = ["CallsBack", "Engine", "JaxEngine", "Number", "Program", "Window", "collect_results", "share_with_torch"]
+__all__ = [
+    "CallsBack",
+    "Engine",
+    "JaxEngine",
+    "Number",
+    "Program",
+    "Window",
+    "collect_results",
+    "parts",
+    "share_with_torch",
+]
 
 #: XLA reads memory in lines of this many bytes; jax copies what does not begin at one.
 ALIGNMENT = 64
@@ -185,11 +195,25 @@ def _program(executable: Any) -> Program:
         nonlocal handlers
         if handlers is None:
             results = [shards[0] for shards in execute(arrays).disassemble_into_single_device_arrays()]
-            handlers = compat.result_handlers(results)
+            handlers = (
+                compat.result_handlers([(r.shape, r.dtype) for r in results], results[0].sharding) if results else []
+            )
             return results
         return execute(arrays).consume_with_handlers(handlers)
 
+    call.execute = execute
     return call
+
+
+def parts(program: Program, results: Sequence[tuple[tuple[int, ...], Any]], engine: Engine) -> tuple[Any, list[Any]]:
+    """A program as what its caller may write out: ``execute(arrays).consume_with_handlers(handlers)``.
+
+    Args:
+        program: from `Engine.compile`.
+        results: shape and dtype of everything that the program returns.
+        engine: the one that compiled it.
+    """
+    return program.execute, compat.result_handlers(results, jax.sharding.SingleDeviceSharding(engine.device))
 
 
 class CallsBack(Exception):

@@ -6,28 +6,26 @@ line. Law: the runner looks before anything is returned or written.
 
 from __future__ import annotations
 
-import torch
 from torch.fx import Node
 
 from bridge.diagnostics import Diagnostic, error
 from inductor_backend.graph import is_assertion, name_of, needed_row, where_of
 
 
-class OperandCheck:
-    """Looks at the flags of one segment."""
+class Refusal:
+    """Says what is wrong with the operands of one segment."""
 
     def __init__(self, nodes: list[Node]):
         self.nodes = nodes
 
-    def __call__(self, flags: torch.Tensor) -> None:
-        """Look at one flag per checked operand.
+    def __call__(self, flags: bytes) -> None:
+        """Look at one flag per checked operand, of which one is set at least.
 
         Raises:
             Diagnostic: index-out-of-range, integer-division-by-zero or assertion-failed, at the user's line of the
                 first that is set.
         """
-        if flags.any():
-            raise refusal(self.nodes[int(flags.nonzero()[0])])
+        raise refusal(next(node for node, flag in zip(self.nodes, flags, strict=True) if flag))
 
 
 def refusal(node: Node) -> Diagnostic:

@@ -26,6 +26,7 @@ __all__ = [
     "copy_all",
     "elementwise_dtypes",
     "front_half",
+    "increment_version",
     "is_known_backend",
     "is_zero_tensor",
     "load_prims",
@@ -36,6 +37,9 @@ __all__ = [
 
 #: torch._foreach_copy_: several copies in one call.
 copy_all = torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
+
+#: Tells autograd that tensors of a list were written to, by somebody whom torch does not see.
+increment_version = torch._C._increment_version
 
 #: Whether a tensor is one of autograd's zeros without memory.
 is_zero_tensor = torch.Tensor._is_zerotensor

@@ -26,6 +26,7 @@ from inductor_backend.graph import (
     Spec,
     arguments,
     flat,
+    imported,
     is_assertion,
     name_of,
     needed_row,
@@ -343,15 +344,20 @@ def emit_segment(
     checks: list[str] = []
     params = []
     for value in inputs:
-        order, given = value.spec.order(), value.node.name
-        if order is None or order == tuple(range(len(order))):
+        stored, given = imported(value.node, value.spec), value.node.name
+        order, repeated = stored.order(), stored.shape != value.spec.shape
+        if (order is None or order == tuple(range(len(order)))) and not repeated:
             params.append(given)
             continue
         params.append(f"{given}_stored")
-        inverse = [order.index(d) for d in range(len(order))]
-        lines.append(Line(given, f"jnp.transpose({given}_stored, {inverse})", None, {f"{given}_stored"}))
-        if order == (*range(len(order) - 2), len(order) - 1, len(order) - 2):
+        text = f"{given}_stored"
+        if order is not None and order != tuple(range(len(order))):
+            text = f"jnp.transpose({text}, {[order.index(d) for d in range(len(order))]})"
+        if repeated:
+            text = f"jnp.broadcast_to({text}, {value.spec.shape!r})"
+        elif order == (*range(len(stored.shape) - 2), len(stored.shape) - 1, len(stored.shape) - 2):
             emitter.flipped[value.node] = f"{given}_stored"
+        lines.append(Line(given, text, None, {f"{given}_stored"}))
     for node in segment.nodes:
         emitter.note_flip(node)
         text = emitter.call(node)

@@ -71,6 +71,13 @@ class Spec:
             return tuple(range(len(self.shape)))
         return tuple([d for d in range(len(self.shape)) if self.shape[d] == 1] + wide)
 
+    def narrow(self) -> Spec:
+        """Without the repetitions of an expanded dimension: its elements are one."""
+        if 0 not in self.strides:
+            return self
+        shape = tuple(1 if stride == 0 else n for n, stride in zip(self.shape, self.strides))
+        return self if 0 in self.shape else Spec(shape, self.strides, self.dtype, self.offset)
+
     def out(self) -> Out:
         """The same for an operator's function."""
         return Out(self.shape, DTYPES[self.dtype], self.strides)
@@ -109,6 +116,16 @@ class Graph:
     def spec(self, node: Node) -> Any:
         """`Spec` of a tensor node; a list of them for a node with several results."""
         return self.specs[node]
+
+
+def is_tangent(node: Node) -> bool:
+    """Whether a placeholder is a gradient: Dynamo guards the layout of a graph's inputs, but not that of gradients."""
+    return node.op == "placeholder" and "tangents" in node.name
+
+
+def imported(node: Node, spec: Spec) -> Spec:
+    """What is handed to jax of a tensor from outside: an expanded input is handed over once and repeated there."""
+    return spec.narrow() if node.op == "placeholder" and not is_tangent(node) else spec
 
 
 class Unbacked(Exception):

@@ -7,6 +7,7 @@ are written last, after everything that can fail.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import linecache
@@ -20,19 +21,22 @@ import jax.numpy as jnp
 import torch
 from torch.fx import Node
 
+from bridge.compat import from_capsule, to_capsule
 from bridge.diagnostics import error
-from bridge.engine import ALIGNMENT, Engine, collect_results, share_with_torch
+from bridge.engine import ALIGNMENT, Engine, collect_results, parts
 from bridge.layout import row_major
-from inductor_backend.checks import OperandCheck
-from inductor_backend.compat import copy_all, is_zero_tensor
+from inductor_backend.checks import Refusal
+from inductor_backend.compat import copy_all, increment_version, is_zero_tensor
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
 from inductor_backend.exports import Finish, export_bases
 from inductor_backend.fallback import aten_call, emitted
-from inductor_backend.graph import Graph, Spec, flat, is_assertion, is_mutable, name_of
+from inductor_backend.graph import Graph, Spec, Write, flat, imported, is_assertion, is_mutable, is_tangent, name_of
 from inductor_backend.launches import on_tensors
 from inductor_backend.ops import DTYPES
 
 _CACHE_LIMIT = 256
+#: Larger writes are torch's, which uses its threads for them.
+_MOVED = 1 << 18
 
 
 class Slot:
@@ -40,8 +44,9 @@ class Slot:
 
     Arrays are cached by address. They own nothing, so an address that torch reuses for another tensor of this slot is
     the same array again; a parameter keeps its address and is imported once. `set_`, `.data =` and `resize_` change the
-    address, and are seen. Unaligned memory is copied on every call, because jax would copy it at import; so is a zero
-    tensor of autograd's, which has no memory at all.
+    address, and are seen. What jax would copy at import (unaligned memory), what is not dense, and a zero tensor of
+    autograd's, which has no memory at all, is copied on every call into a cell of the slot's own: an array and the
+    tensor over the same memory. A cell comes back after the call, so several threads have one each.
     """
 
     def __init__(self, spec: Spec, engine: Engine):
@@ -52,10 +57,27 @@ class Slot:
         self.strides = row_major(self.shape)
         self.order = order
         self.cache: dict[int, jax.Array] = {}
+        self.cells: list[tuple[jax.Array, torch.Tensor]] = []
+        #: of an expanded tensor, how to see each of its elements once
+        self.narrowed = (spec.shape, spec.strides) if 0 in spec.strides and spec.numel else None
         self.empty: jax.Array | None = None
 
-    def __call__(self, t: torch.Tensor, pointer: int) -> tuple[Any, Any]:
-        """(the array, whatever must stay alive while it is read)."""
+    def copied(self, t: torch.Tensor) -> tuple[jax.Array, torch.Tensor]:
+        """A cell that holds the elements of `t`; it goes back to `cells` when the program has read it."""
+        try:
+            cell = self.cells.pop()
+        except IndexError:
+            room = torch.empty(self.nbytes + ALIGNMENT, dtype=torch.uint8)
+            room = room[-room.data_ptr() % ALIGNMENT :][: self.nbytes].view(self.spec.dtype)
+            stored = room.as_strided(self.shape, self.strides, room.storage_offset())
+            array = self.engine.share(stored)
+            inverse = None if self.order is None else [self.order.index(d) for d in range(len(self.order))]
+            cell = array, stored if inverse is None else stored.permute(inverse)
+        cell[1].copy_(t)
+        return cell
+
+    def __call__(self, t: torch.Tensor, pointer: int) -> tuple[jax.Array, tuple[jax.Array, torch.Tensor] | None]:
+        """(the array, a cell that goes back to `cells` when the array has been read)."""
         if self.nbytes == 0:
             if self.empty is None:
                 block = torch.zeros(ALIGNMENT, dtype=torch.uint8).view(self.spec.dtype)
@@ -68,11 +90,11 @@ class Slot:
                 why="its storage has been freed (untyped_storage().resize_(0)), so there is nothing to read",
                 do="bring the storage back before the call",
             )
+        if self.narrowed is not None and t.shape != self.narrowed[0]:
+            t = t.as_strided(*self.narrowed)
         if self.order is None or pointer == 0 or pointer % ALIGNMENT:
-            dense = torch.empty_strided(self.shape, self.strides, dtype=self.spec.dtype)
-            source = t if self.order is None else t.permute(self.order)
-            dense.copy_(source)
-            return self.engine.share(dense), dense
+            cell = self.copied(t)
+            return cell[0], cell
         array = self.engine.share_pointer(pointer, self.nbytes, self.spec.dtype, self.shape, self.strides)
         if array.unsafe_buffer_pointer() != pointer:
             return array, None
@@ -86,6 +108,20 @@ def restride(t: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) 
     """`t` with the strides that the graph was traced with."""
     dense = torch.empty_strided(shape, strides, dtype=t.dtype)
     return dense.copy_(t)
+
+
+def once(t: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """`t` with the strides that the graph was traced with, of which some are zero."""
+    kept = t
+    for dim, stride in enumerate(strides):
+        kept = kept.narrow(dim, 0, 1) if stride == 0 else kept
+    if not torch.equal(kept.expand(shape), t):
+        raise error(
+            "internal-error",
+            f"an input of shape {shape} was traced as an expanded tensor, and this call's is not one",
+            do="report it",
+        )
+    return torch.empty_strided(kept.shape, strides, dtype=t.dtype).copy_(kept).as_strided(shape, strides)
 
 
 _counter = 0
@@ -123,14 +159,16 @@ class Assembly:
         self.plan, self.gm, self.regions = plan, gm, regions
         self.engine = Engine.current()
         self.sources: list[Any] = []
-        self.scope: dict[str, Any] = {"exp": share_with_torch, "restride": restride, "collect": collect_results}
+        self.scope: dict[str, Any] = {"capsule": to_capsule, "tensor": from_capsule, "collect": collect_results}
+        self.scope |= {"restride": restride, "once": once, "peek": ctypes.string_at, "move": ctypes.memmove}
         self.lines: list[str] = []
         self.text = ""
         self.tensors: dict[Node, str] = {}
         self.arrays: dict[Node, str] = {}
         self.targets: dict[Node, str] = {}
         self.checked: set[Node] = set()
-        self.temporaries = 0
+        self.raw: dict[Node, str] = {}
+        self.cells: list[tuple[str, str]] = []
 
     def bind(self, hint: str, value: Any) -> str:
         """A constant of the runner."""
@@ -144,18 +182,20 @@ class Assembly:
         if node in self.arrays:
             return self.arrays[node]
         spec, t = self.plan.specs[node], self.tensors[node]
-        slot = Slot(spec, self.engine)
+        slot = Slot(imported(node, spec), self.engine)
         slot_name, cache = self.bind("slot", slot), self.bind("cache", slot.cache)
         if node in self.plan.aten:
             self.plain_numbers(node, t)
         if node not in self.checked:
             self.checked.add(node)
             strides = self.bind("strides", spec.strides)
-            self.lines.append(f"if {t}.stride() != {strides}: {t} = restride({t}, {spec.shape!r}, {strides})")
+            how = "restride" if imported(node, spec) is spec else "once"
+            self.lines.append(f"if {t}.stride() != {strides}: {t} = {how}({t}, {spec.shape!r}, {strides})")
         name = f"j_{node.name}"
+        self.cells.append((f"k_{node.name}", self.bind("cells", slot.cells)))
         self.lines.append(f"p = {t}.data_ptr()")
         self.lines.append(f"{name} = {cache}.get(p)")
-        self.lines.append(f"if {name} is None: {name}, keep_{node.name} = {slot_name}({t}, p)")
+        self.lines.append(f"if {name} is None: {name}, k_{node.name} = {slot_name}({t}, p)")
         self.arrays[node] = name
         return name
 
@@ -172,14 +212,23 @@ class Assembly:
         """The name of a node's torch tensor, exported when it isn't one yet."""
         if node in self.tensors:
             return self.tensors[node]
-        finish = Finish(self.plan.specs[node])
-        name = f"t_{node.name}"
-        text = f"exp({self.arrays[node]})"
-        if not finish.plain or finish.spec.numel == 0:
-            text = f"{self.bind('finish', finish)}({text})"
+        spec, name = self.plan.specs[node], f"t_{node.name}"
+        finish = Finish(spec)
+        if finish.dense and spec.numel:
+            raw = self.exported(node)
+            text = raw if finish.plain else f"{raw}.as_strided({spec.shape!r}, {spec.strides!r})"
+        else:
+            text = f"{self.bind('finish', finish)}(tensor(capsule({self.arrays[node]})))"
         self.lines.append(f"{name} = {text}")
         self.tensors[node] = name
         return name
+
+    def exported(self, node: Node) -> str:
+        """The name of a tensor over a result's memory, as it lies there; its strides are not those of eager yet."""
+        if node not in self.raw:
+            self.raw[node] = f"e_{node.name}"
+            self.lines.append(f"e_{node.name} = tensor(capsule({self.arrays[node]}))")
+        return self.raw[node]
 
     # ----------------------------------------------------------------------------------------------- segments
     def jitted(self, number: int, nodes: list[Node], segment: Any, wanted: list[Node]) -> None:
@@ -198,20 +247,26 @@ class Assembly:
         fn, filename = load(source.text, source.name, namespace() | (place.names() if place is not None else {}))
         emitted[filename] = source.lines
         self.sources.append(source)
-        avals = [_aval(v.spec) for v in values]
-        if place is not None:
-            dtypes = [DTYPES[self.plan.specs[n].dtype] for n in wanted] + ([jnp.bool_] if source.checks else [])
-            program = place.compile(fn, avals, dtypes, source)
-        else:
-            program = self.engine.compile(_fresh(fn), avals, f"{our_code()}\n{source.text}")
-        call = self.bind("segment", program)
+        avals = [_aval(v.node, v.spec) for v in values]
+        shapes = [_stored(self.plan.specs[n]) for n in wanted]
+        if source.checks:
+            shapes.append(((len(source.checks),), jnp.dtype(jnp.bool_)))
         names = [self.array(d) for d in operands]
+        if place is not None:
+            program = place.compile(fn, avals, [dtype for _, dtype in shapes], source)
+            call = f"{self.bind('segment', program)}([{', '.join(names)}])"
+        else:
+            program = self.engine.compile(_fresh(fn, shapes), avals, f"{our_code()}\n{source.text}")
+            execute, handlers = parts(program, shapes, self.engine)
+            call = f"{self.bind('segment', execute)}([{', '.join(names)}])"
+            call += f".consume_with_handlers({self.bind('results', handlers)})"
         results = [f"j_{n.name}" for n in wanted]
         ranges = [f"ranges_{number}"] if source.checks else []
-        self.lines.append(f"[{', '.join(results + ranges)}] = {call}([{', '.join(names)}])")
+        self.lines.append(f"[{', '.join(results + ranges)}] = {call}")
         if ranges:
-            check = self.bind("check", OperandCheck(source.checks))
-            self.lines.append(f"{check}(exp({ranges[0]}))")
+            refuse, count = self.bind("refuse", Refusal(source.checks)), len(source.checks)
+            flags = f"peek({ranges[0]}.unsafe_buffer_pointer(), {count})"
+            self.lines.append(f"if {flags} != {bytes(count)!r}: {refuse}({flags})")
         for n, name in zip(wanted, results):
             self.arrays[n] = name
 
@@ -251,19 +306,30 @@ class Assembly:
         return "{" + ", ".join(f"{k!r}: {self.torch_argument(v)}" for k, v in kwargs.items()) + "}"
 
 
-def _fresh(fn: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """`fn`, with a copy in place of a result that is one of its inputs: a result must never alias torch's memory."""
+def _fresh(fn: Callable[..., list[Any]], shapes: list[tuple[tuple[int, ...], Any]]) -> Callable[..., list[Any]]:
+    """`fn`, with a copy in place of a result that is one of its inputs: a result must never alias torch's memory.
+
+    Results are exported as what torch says they are, so here they are made to be that.
+    """
 
     def segment(*inputs: Any) -> list[Any]:
-        return [jnp.copy(r) if any(r is i for i in inputs) else jnp.asarray(r) for r in fn(*inputs)]
+        results = [jnp.copy(r) if any(r is i for i in inputs) else jnp.asarray(r) for r in fn(*inputs)]
+        found = [r.shape for r in results]
+        if found != [shape for shape, _ in shapes]:
+            raise TypeError(f"results of shapes {found}, and torch says {[shape for shape, _ in shapes]}")
+        return [r.astype(dtype) for r, (_, dtype) in zip(results, shapes, strict=True)]
 
     return segment
 
 
-def _aval(spec: Spec) -> jax.ShapeDtypeStruct:
+def _aval(node: Node, spec: Spec) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(*_stored(imported(node, spec)))
+
+
+def _stored(spec: Spec) -> tuple[tuple[int, ...], Any]:
+    """Shape and dtype as a value lies in memory."""
     order = spec.order()
-    shape = spec.shape if order is None else tuple(spec.shape[d] for d in order)
-    return jax.ShapeDtypeStruct(shape, DTYPES[spec.dtype])
+    return spec.shape if order is None else tuple(spec.shape[d] for d in order), jnp.dtype(DTYPES[spec.dtype])
 
 
 def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[Any, Assembly]:
@@ -289,7 +355,7 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
         if isinstance(value, torch.SymInt) and node not in plan.static and node.users:
             assembly.scope["number"] = torch.tensor
             lines.append(f"{name} = number({name})")
-        if isinstance(value, torch.Tensor) and "tangents" in node.name:
+        if isinstance(value, torch.Tensor) and is_tangent(node):
             # Dynamo guards the lazy bits of a graph's inputs; a gradient arrives as whatever the loss made it.
             assembly.plain_numbers(node, name)
         elif isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
@@ -332,7 +398,9 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
         if node in final:
             return final[node]
         base, spec = bases[node], plan.specs[node]
-        name = assembly.tensor(base)
+        lies = base is not node and base in assembly.arrays and base.op != "placeholder" and base not in plan.aten
+        lies = lies and plan.specs[base].dtype == spec.dtype and plan.specs[base].numel and base not in assembly.tensors
+        name = assembly.exported(base) if lies else assembly.tensor(base)
         if base.op == "placeholder" and base in targets:
             name = f"{name}.clone()"
         if base is not node:
@@ -367,7 +435,8 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
         final[node] = name
         return name
 
-    sources = [produce(w.source, True) for w in plan.writes]
+    moved = [_moved(w, assembly, bases) for w in plan.writes]
+    sources = [None if m else produce(w.source, True) for w, m in zip(plan.writes, moved, strict=True)]
     outs: list[str] = []
     for out in plan.outputs:
         if not isinstance(out, Node):
@@ -384,16 +453,47 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
             outs.append(produce(out, False))
         else:
             outs.append(assembly.tensor(out))
+    copied = [(assembly.targets[w.target], s) for w, s in zip(plan.writes, sources, strict=True) if s is not None]
     lazy = any(v.is_conj() or v.is_neg() for v in (w.target.meta["val"] for w in plan.writes))
-    if len(sources) == 1 or lazy:
+    # The sources may lie in a cell (a copy of one input that is written to another one) only until it is given back.
+    if len(copied) == 1 or lazy:
         # A batched copy doesn't take lazy conjugates.
-        for w, source in zip(plan.writes, sources, strict=True):
-            lines.append(f"{assembly.targets[w.target]}.copy_({source})")
-    elif sources:
-        written = ", ".join(assembly.targets[w.target] for w in plan.writes)
+        lines.extend(f"{target}.copy_({source})" for target, source in copied)
+    elif copied:
         assembly.scope["copy_all"] = copy_all
-        lines.append(f"copy_all([{written}], [{', '.join(sources)}])")
+        lines.append(f"copy_all([{', '.join(t for t, _ in copied)}], [{', '.join(s for _, s in copied)}])")
+    lines.extend(m[0] for m in moved if m)
+    if any(moved):
+        assembly.scope["changed"] = increment_version
+        lines.append(f"changed([{', '.join(m[1] for m in moved if m)}])")
+    lines.extend(f"if {cell} is not None: {cells}.append({cell})" for cell, cells in assembly.cells)
+    if assembly.cells:
+        lines.insert(0, f"{' = '.join(cell for cell, _ in assembly.cells)} = None")
     lines.append(f"return ({''.join(o + ', ' for o in outs)})")
+
+
+def _moved(write: Write, assembly: Assembly, bases: dict[Node, Node]) -> tuple[str, str] | None:
+    """A write as a move of bytes, and its target; None where the result's memory is not laid out as the target's.
+
+    A result that only goes into an input need not become a tensor, which costs more than the write.
+    """
+    plan, base = assembly.plan, bases[write.source]
+    source, target = plan.specs.get(write.source), plan.specs.get(write.target)
+    result, meta = plan.specs.get(base), write.target.meta["val"]
+    if base.op == "placeholder" or base in plan.aten or base not in assembly.arrays:
+        return None
+    if not all(isinstance(s, Spec) for s in (source, target, result)) or meta.is_conj() or meta.is_neg():
+        return None
+    dense = target.order() is not None and result.order() is not None and result.numel == target.numel
+    alike = target.shape == source.shape and target.dtype == source.dtype == result.dtype
+    where = all(n == 1 or a == b for n, a, b in zip(target.shape, target.strides, source.strides))
+    if not (dense and alike and where) or source.offset != result.offset or not 0 < np_bytes(target) <= _MOVED:
+        return None
+    name, array = assembly.targets[write.target], assembly.arrays[base]
+    strides = assembly.bind("strides", target.strides)
+    text = f"move({name}.data_ptr(), {array}.unsafe_buffer_pointer(), {np_bytes(target)})"
+    copy = f"tensor(capsule({array})).as_strided({source.shape!r}, {source.strides!r})"
+    return f"{text} if {name}.stride() == {strides} else {name}.copy_({copy})", name
 
 
 __all__ = ["Assembly", "Finish", "Slot", "assemble", "is_mutable"]
