@@ -14,14 +14,19 @@ from inductor_backend.compat import load_prims
 from inductor_backend.ops import (  # noqa: F401  (importing a family registers its rows)
     activations,
     attention,
+    bags,
+    fourier,
     indexing,
+    linalg,
     matmul,
     order,
     pointwise,
     pooling,
     random,
     reductions,
+    resampling,
     shape,
+    special,
 )
 from inductor_backend.ops.table import DTYPES, ROWS, Out, Row, cast
 

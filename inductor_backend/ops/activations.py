@@ -44,7 +44,9 @@ for _name, _fn in {
     "atanh": jnp.arctanh,
     "erf": lax.erf,
     "erfc": lax.erfc,
-    "erfinv": lax.erf_inv,
+    "erfinv": lambda x: (
+        lax.erf_inv(x.astype(jnp.float64)).astype(x.dtype) if x.dtype == jnp.float32 else lax.erf_inv(x)
+    ),
     "sigmoid": lambda x: 1 / (1 + jnp.exp(-x)),
     "lgamma": lax.lgamma,
     "sinc": jnp.sinc,
@@ -63,7 +65,9 @@ pointwise("aten.special_log_ndtr.default", promote=INT_TO_FLOAT)(lambda x: jax.s
 @pointwise("aten.digamma.default", promote=INT_TO_FLOAT)
 def digamma(x):
     """The derivative of lgamma; -inf or inf at zero by its sign, NaN at the negative whole numbers."""
-    value = jnp.where((x < 0) & (x == jnp.trunc(x)), jnp.nan, lax.digamma(x))
+    # Near the negative whole numbers f32 would lose the distance to them.
+    wide = lax.digamma(x.astype(jnp.float64)).astype(x.dtype) if x.dtype == jnp.float32 else lax.digamma(x)
+    value = jnp.where((x < 0) & (x == jnp.trunc(x)), jnp.nan, wide)
     return jnp.where(x == 0, -jnp.copysign(jnp.inf, x), value)
 
 

@@ -82,12 +82,3 @@ def native_layer_norm(x, normalized_shape, weight, bias, eps, out: Any = None):
     y = y if weight is None else y * weight.astype(wide)
     y = y if bias is None else y + bias.astype(wide)
     return y.astype(x.dtype), mu.astype(out[1].dtype), scale.astype(out[2].dtype)
-
-
-@row("aten._cdist_forward.default", supports=lambda x1, x2, p, compute_mode: p in (1.0, 2.0))
-def cdist(x1, x2, p, compute_mode):
-    """Distances between rows."""
-    difference = x1[..., :, None, :] - x2[..., None, :, :]
-    if p == 1.0:
-        return jnp.sum(jnp.abs(difference), -1)
-    return jnp.sqrt(jnp.sum(difference * difference, -1))

@@ -67,6 +67,12 @@ def div(x, y):
     return x / y
 
 
+@pointwise("prims.div.default", divides=True)
+def prim_div(x, y):
+    """True division; of whole numbers, rounded towards zero."""
+    return lax.div(*_pair(x, y))
+
+
 def _pair(x, y):
     """Two operands as arrays of one dtype and shape; a Python number takes the array's dtype."""
     dtype = jnp.result_type(x, y)

@@ -1,0 +1,78 @@
+"""Special functions, whole-number arithmetic, and functions that split a number.
+
+Input and output: as in `pointwise.py`. Law: torch's values at poles, infinities and whole numbers; half precision
+computes in f32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from inductor_backend.ops.activations import digamma
+from inductor_backend.ops.table import INT_TO_FLOAT, POINTWISE, pointwise, row
+
+lax = jax.lax
+special = jax.scipy.special
+
+
+def in_double(fn):
+    """`fn` of f32 numbers, computed in f64: where the f32 formula loses more digits than eager's does."""
+
+    def wider(*args):
+        if jnp.result_type(*args) != jnp.float32:
+            return fn(*args)
+        return fn(*(jnp.asarray(a, jnp.float64) for a in args)).astype(jnp.float32)
+
+    return wider
+
+
+@pointwise("aten.gcd.default")
+def gcd(x, y):
+    """The greatest common divisor."""
+    return jnp.gcd(x, y)
+
+
+@row("aten.frexp.Tensor", kind=POINTWISE, supports=lambda x: x.is_floating_point() and x.dtype.itemsize >= 4)
+def frexp(x):
+    """(mantissa in [1/2, 1), exponent); what isn't finite is its own mantissa."""
+    # Numbers below the normal range are lifted into it first: jnp.frexp misreads them.
+    tiny = (jnp.abs(x) < jnp.finfo(x.dtype).tiny) & (x != 0)
+    mantissa, exponent = jnp.frexp(jnp.where(tiny, x * jnp.asarray(2.0**60, x.dtype), x))
+    odd = ~jnp.isfinite(x) | (x == 0)
+    return jnp.where(odd, x, mantissa), jnp.where(odd, 0, jnp.where(tiny, exponent - 60, exponent)).astype(jnp.int32)
+
+
+pointwise("aten.special_modified_bessel_i0.default", promote=INT_TO_FLOAT)(lambda x: special.i0(x))
+pointwise("aten.special_modified_bessel_i1.default", promote=INT_TO_FLOAT)(lambda x: special.i1(x))
+
+
+@pointwise("aten.igamma.default", promote=INT_TO_FLOAT)
+def igamma(a, x):
+    """The regularised lower incomplete gamma function."""
+    return jnp.where(jnp.isposinf(a) & jnp.isfinite(x) & (x >= 0), 0, in_double(special.gammainc)(a, x))
+
+
+@pointwise("aten.igammac.default", promote=INT_TO_FLOAT)
+def igammac(a, x):
+    """The regularised upper incomplete gamma function."""
+    return jnp.where(jnp.isposinf(a) & jnp.isfinite(x) & (x >= 0), 1, in_double(special.gammaincc)(a, x))
+
+
+def _trigamma(x):
+    """The derivative of digamma, by reflection below 1/2."""
+    low = x < 0.5
+    value = special.zeta(jnp.asarray(2.0, x.dtype), jnp.where(low, 1 - x, x))
+    value = jnp.where(jnp.isposinf(x), 0, value)
+    return jnp.where(low, (np.pi / jnp.sin(np.pi * x)) ** 2 - value, value)
+
+
+@row("aten.polygamma.default", kind=POINTWISE, supports=lambda n, x: n <= 1 and x.dtype != torch.float64)
+def polygamma(n, x, out: Any = None):
+    """Digamma (n = 0) or its derivative (n = 1)."""
+    x = x.astype(jnp.promote_types(out.dtype, jnp.float32))
+    return (digamma(x) if n == 0 else _trigamma(x.astype(jnp.float64))).astype(out.dtype)
