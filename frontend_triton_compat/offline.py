@@ -23,6 +23,7 @@ from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat import figures
 from frontend_triton_compat.access import Memory
 from frontend_triton_compat.arguments import Aliases, Call, aliases_of, flat_params, grid_of, memory_of
+from frontend_triton_compat.cheaper import cheapen
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit import cpu, gpu, tpu
 from frontend_triton_compat.emit.module import Module
@@ -149,7 +150,7 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         )
 
     def build() -> Kernel:
-        return hold(parse(kernel.__translated__, params, sizes), held)
+        return cheapen(hold(parse(kernel.__translated__, params, sizes), held))
 
     chip = family.chip or "v5e"
     found = _persistent(build, memories, aliases, chip)

@@ -139,8 +139,34 @@ _add(
     '''
 def bounded_max(x, axis):
     """The max of what is not NaN, of numbers that are never -infinity."""
-    found = jnp.max(jnp.where(x == x, x, -jnp.inf), axis=axis, keepdims=True)
+    n, found = x.shape[axis], -jnp.inf
+    if axis == x.ndim - 1 and n % 128 == 0 and 128 < n <= 8192:
+        for start in range(0, n, 128):  # NaN compares as false
+            part = x[..., start : start + 128]
+            found = jnp.where(part > found, part, found)
+    else:
+        found = jnp.where(x == x, x, -jnp.inf)
+    found = jnp.max(found, axis=axis, keepdims=True)
     return jnp.where(found == -jnp.inf, jnp.nan, found)
+''',
+)
+_add(
+    "lanes_around",
+    '''
+def lanes_around(ref, n, place_of, place):
+    """One element of every row of a ref, 0 where its place is not below n: of the 128 lanes around it."""
+    many, parts = 32 // ref.dtype.itemsize, []
+    for top in range(0, ref.shape[0], many):
+        row, found = lax.broadcasted_iota(jnp.int32, (many, 128), 0), jnp.zeros((many, 128), jnp.float32)
+        for r in range(many):
+            start = pl.multiple_of(jnp.clip(place_of(top + r), 0, n - 1) // 128 * 128, 128)
+            part = ref[top : top + many, pl.ds(start, 128)].astype(jnp.float32)
+            found = jnp.where(row == r, part, found)
+        parts.append(found)
+    found = jnp.concatenate(parts, axis=0) if len(parts) > 1 else parts[0]
+    lane = lax.broadcasted_iota(jnp.int32, (1, 128), 1) + (jnp.clip(place, 0, n - 1) & -128)
+    hit = (lane == place) & (place < n)
+    return jnp.sum(jnp.where(hit, found, 0.0), axis=1, keepdims=True).astype(ref.dtype)
 ''',
 )
 _add(
@@ -173,11 +199,11 @@ def {name}_by_lanes(x):
     """The {name} element a lane, where it was and where the first NaN was; then those of the lanes."""
     n, shape = x.shape[-1], (*x.shape[:-1], 128)
     best, at, lost = jnp.full(shape, {far}), jnp.full(shape, 0.0), jnp.full(shape, float(n))
-    for start in range(0, n, 128):
+    for start in reversed(range(0, n, 128)):  # the first one is the last that is found
         part = x[..., start : start + 128]
-        better = part {order} best
+        better = part {order}= best
         best, at = jnp.where(better, part, best), jnp.where(better, float(start), at)
-        lost = jnp.where(part == part, lost, jnp.minimum(lost, float(start)))
+        lost = jnp.where(part == part, lost, float(start))
     lane = lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1).astype(jnp.float32)
     top = jnp.{compare}(best, axis=-1, keepdims=True)
     place = jnp.where(lost < n, lost, jnp.where(best == top, at + n, 2.0 * n)) + lane

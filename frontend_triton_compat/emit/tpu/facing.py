@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from frontend_triton_compat.emit.expr import Expr, literal, union
+from frontend_triton_compat.emit.expr import Expr, literal, tight, union
 from frontend_triton_compat.emit.tpu.blocks import Blocks
 from frontend_triton_compat.emit.tpu.operands import Operands
-from frontend_triton_compat.forms import Var
+from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.schedule import Schedule
+from frontend_triton_compat.types import INT32
 
 
 class Facing(Operands):
@@ -71,7 +72,26 @@ class Facing(Operands):
             return None
         data = [self.value(v) for v in op.operands if not self._is_index(v)]
         with self.beside(union(data)):
-            return super().map_(op)
+            return self._same_place(op, data) or super().map_(op)
+
+    def _same_place(self, op: Op, data: Sequence[Expr]) -> Expr | None:
+        """Whether a counter's place is a number that was computed: what all lanes add to it leaves the number."""
+        if op["fn"] not in ("eq", "ne") or len(data) != 1 or op.operands[0].type.element != INT32:
+            return None
+        index = op.operands[0] if self._is_index(op.operands[0]) else op.operands[1]
+        form = self.plan.form(self.plan.affine.form(index))
+        lanes = Form(0, {v: c for v, c in form.terms.items() if isinstance(v, Var) and v.kind == "axis"})
+        rest, number = form - lanes, data[0]
+        conditions = self.plan.walker.conjuncts(op.result)
+        if len(conditions) != 1 or conditions[0].value is not op.result or rest.opaques or not lanes.terms:
+            return None
+        if rest == Form(0) or number.literal is not None or set(lanes.vars) & set(number.vars):
+            return None
+        moved = self.form(rest, INT32)
+        if moved.vars:
+            return None
+        left = Expr(f"{number.operand} - {tight(moved.code)}", number.dims)
+        return self.apply(op["fn"], [self.form(lanes, INT32), left], INT32, op.result.type, op)
 
     def _is_index(self, value: Value) -> bool:
         op = value.producer

@@ -148,6 +148,8 @@ class _Row:
         if op in self.inside:
             self._forget(body)
             self._block(body)  # the turn in which the NaN comes
+            if not any(v in self.tainted for arg, _, final, result in pairs for v in (arg, final, result)):
+                return  # other turns look at other rows, and know nothing of this one
             before = {id(result) for _, _, final, result in pairs if final in self.lost}
         seeds, self.seeds = self.seeds, set()
         while True:  # later turns: what was NaN stays so

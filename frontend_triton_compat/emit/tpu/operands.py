@@ -11,6 +11,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bridge.diagnostics import error
@@ -51,6 +52,21 @@ _NEUTRAL: dict[str, Callable[[Any], Any]] = {
 _SPARE_BYTES = 4 << 20
 
 
+@dataclass(frozen=True)
+class Constant:
+    """A store of one number to all of a block.
+
+    Attributes:
+        chance: the boolean that decides whether it happens, and which way.
+        number: what is stored.
+        line: the statement.
+    """
+
+    chance: tuple[Value, bool]
+    number: Any
+    line: str
+
+
 class Operands(TileForms):
     """Reads and writes of blocks."""
 
@@ -69,6 +85,7 @@ class Operands(TileForms):
         self.more_scratch: dict[str, str] = {}
         self.prologue: dict[str, None] = {}  # lines at the top of the kernel
         self.orderly = False  # whether grid steps count on running one after the other
+        self.constants: dict[str, Constant] = {}  # ref -> the store that gave all of it a number, on a condition
         self.kept: set[str] = set()  # refs of outputs whose old contents count
         self.chances: dict[str, list[tuple[tuple[Part, ...], tuple[Value, bool] | None]]] = {}
         self.rows = _row_vars(plan)
@@ -345,6 +362,10 @@ class Operands(TileForms):
         self.hbm[access.param] = ref, tuple(max(a, b) for a, b in zip(before, shape))
         return ref
 
+    def block_of(self, ref: str) -> tuple[int | None, ...] | None:
+        """The block's shape of an input or output, by its ref."""
+        return next((s.block for s in (*self.inputs, *self.outputs) if s.ref == ref), None)
+
     def _input(self, spec: Spec) -> Spec:
         """The operand that a spec is, declared on its first use."""
         found = next((s for s in self.inputs if s.place == spec.place), None)
@@ -440,7 +461,13 @@ class Operands(TileForms):
             pass  # what is there counts
         elif mask is not None or any(c.loop is not None for c in access.mask):
             self.chances.setdefault(out.ref, []).append((spec.inner, None if one or pinned else self._chance(access)))
-        if mask is not None:
+        plain = mask is not None and op.kind == "store" and not (one or pinned or spec.clamped)
+        chance = self._chance(access) if plain else None
+        number, other = value.literal if not value.dims else None, self._other_side(out, chance, value)
+        if mask is not None and other is not None:
+            value = self.masked(mask, value, other, held)
+            self.pieces.setdefault(out.ref, []).append((spec.inner, op))
+        elif mask is not None:
             value = self.masked(mask, value, self._taken(place, target, element), held)
         elif op.kind == "store" and not any(c.loop is not None for c in access.mask):
             self.pieces.setdefault(out.ref, []).append((spec.inner, op))
@@ -469,6 +496,27 @@ class Operands(TileForms):
             self.put(f"def {self.fresh('stored')}():")
             line = f"    {line}"
         self.put(line, op)
+        if chance is not None and number is not None and self.indent == 1 and self._all_of(out, spec.inner):
+            self.constants[out.ref] = Constant(chance, number, self.lines[-1])
+
+    def _other_side(self, out: Spec, chance: tuple[Value, bool] | None, value: Expr) -> Expr | None:
+        """The number that a store gave all of the block where this one does not happen; None where there is none."""
+        constant = self.constants.get(out.ref)
+        if constant is None or value.literal is not None or chance != (constant.chance[0], not constant.chance[1]):
+            self.constants.pop(out.ref, None)  # what lies there is no longer known
+            return None
+        return literal(constant.number)
+
+    def _drop_constants(self) -> None:
+        """Stores of one number that stores on the other side of the condition write anew."""
+        for out in self.outputs:
+            constant = self.constants.get(out.ref)
+            if constant is None or not self._covered(out) or out.ref in self.kept:
+                continue
+            named = re.compile(rf"(?<!\w){out.ref}(?:\.at)?\[")
+            others = [line for line in self.lines if line is not constant.line]
+            if len(others) == len(self.lines) - 1 and not any(named.search(x.partition(" = ")[2]) for x in others):
+                self.lines[:] = others
 
     def _output(self, spec: Spec, op: Op) -> Spec:
         """The result that a spec is, declared on its first use."""
@@ -523,7 +571,8 @@ class Operands(TileForms):
 
     def _chance(self, access: Access) -> tuple[Value, bool] | None:
         """The one boolean that decides whether a store happens, and which way; None where it is not that simple."""
-        conditions = [c for c in (settle(self.plan, c) for c in access.mask) if c is not None]
+        left = [c for c in access.mask if not self._is_edge(access, c)]
+        conditions = [c for c in (settle(self.plan, c) for c in left) if c is not None]
         if len(conditions) != 1 or conditions[0].value is None:
             return None
         return conditions[0].value, conditions[0].negate
@@ -563,6 +612,7 @@ class Operands(TileForms):
 
     def keep_old_values(self) -> None:
         """Outputs that no store writes whole begin with what was there."""
+        self._drop_constants()
         first: dict[tuple[str, ...], list[str]] = {}
         for out in self.outputs:
             covered = self._covered(out) or self._either_way(out)

@@ -11,11 +11,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bridge.diagnostics import error
+from bridge.diagnostics import Diagnostic, error
 from frontend_triton_compat.access import Memory, Slice, Window, choose_strides, divide, make_view
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit.expr import Expr, align, tight, union
 from frontend_triton_compat.emit.tpu.gather import picks_rows
+from frontend_triton_compat.emit.tpu.scalars import scalar_form
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 #: Most elements of a table that every row of a grid step is compared with, and most comparisons of a grid step.
 _LONGEST_TABLE = 1 << 17
 _MOST_COMPARISONS = 1 << 23
+#: Lanes of a row from which on its place is worth the scalar core's time, and the rows of a step that it has time for.
+_LONG_ROW = 4096
+_MOST_ROWS = 64
 
 
 def rows_instead(plan: Schedule) -> dict[Op, tuple[Var, Form]]:
@@ -85,6 +89,9 @@ def _is_table(plan: Schedule, accesses: list[Access], memory: Memory) -> bool:
 
 def element(emitter: Facing, access: Access, row: Expr, lane: Var, number: Form) -> Expr:
     """The picked element of every row."""
+    near = _near(emitter, access, row, lane, number)
+    if near is not None:
+        return near
     hit = hits(emitter, row.dims, lane, number)
     dims = union([row, hit])
     comparisons = math.prod(emitter.extent(d) for d in dims if d is not None)
@@ -108,6 +115,35 @@ def element(emitter: Facing, access: Access, row: Expr, lane: Var, number: Form)
     code = emitter.reduction("sum", kept, dims.index(lane), element_type, access.op)
     left = tuple(None if d is lane else d for d in dims)
     return emitter.assign(access.op.result.name or "picked", Expr(code, left), access.op)
+
+
+def _near(emitter: Facing, access: Access, row: Expr, lane: Var, number: Form) -> Expr | None:
+    """The picked element of few long rows, of the 128 lanes that the scalar core finds it in; else None."""
+    ref = row.code.partition("[")[0]
+    block, rows = emitter.block_of(ref), row.dims[0] if len(row.dims) == 2 else None
+    if rows is None or block is None or row.dims[1] is not lane or len(block) != 2:
+        return None
+    n, lanes, width = emitter.extent(rows), lane.count or 1, block[1] or 0
+    if row.code != (f"{ref}[...]" if width == lanes else f"{ref}[:, 0:{lanes}]"):
+        return None
+    if lanes < _LONG_ROW or width % 128 or n % 16 or n > _MOST_ROWS:
+        return None
+    if not access.op.result.type.element.is_floating():
+        return None
+    at = "r"
+    if rows in emitter.blocks.grid:
+        at = f"pl.program_id({emitter.blocks.grid.index(rows)}) * {n} + r"
+        if (rows.count or 1) % n:
+            at = f"jnp.minimum({at}, {(rows.count or 1) - 1})"
+    kept = dict(emitter.smem)
+    try:
+        place = scalar_form(emitter, number, {rows: at})
+    except Diagnostic:  # the scalar core does not find it: every lane is asked
+        emitter.smem = kept
+        return None
+    index = emitter.assign("place", emitter.form(number))
+    code = emitter.with_helpers(f"lanes_around({ref}, {lanes}, lambda r: {place}, {index.code})")
+    return emitter.assign(access.op.result.name or "picked", Expr(code, (rows, None)), access.op)
 
 
 def hits(emitter: Facing, row: Sequence[Var | None], lane: Var, number: Form) -> Expr:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from frontend_triton_compat.emit.tpu.gather import picks_rows, row_vars
 from frontend_triton_compat.emit.tpu.outside import rows_of
 from frontend_triton_compat.forms import Var
+from frontend_triton_compat.ir import walk
 from frontend_triton_compat.schedule import Schedule
 from pallas_core.blocks import (
     FEW_LANES,
@@ -30,6 +31,8 @@ from pallas_core.blocks import (
 from pallas_core.budget import padded_bytes
 from pallas_core.targets.tpu import CHIPS, LANES, SUBLANES
 
+#: Chips on which a block twice as large hides more where nearly all bytes are one operand's, or loops sweep rows.
+_TWICE = ("7x",)
 #: Most products that one step's straight code may have; compiling it takes tens of seconds beyond.
 _MOST_PRODUCTS = {"v6e": 1 << 32}
 _MOST_PRODUCTS_ELSEWHERE = 1 << 31
@@ -84,6 +87,9 @@ class Sizes:
     def __init__(self, plan: Schedule, chip: str, given: Mapping[Var, int], free: Sequence[Var]):
         self.prints = footprints(plan)
         self.chip = chip
+        windows = [w for w in plan.windows.values() if w is not None]
+        scans = any(op.kind.startswith("scan") for op in walk(plan.kernel.body))  # long to compile as it is
+        self.swept = not scans and any(v.serial for w in windows for piece in w.slices for v in piece.steps)
         self.limit = CHIPS[chip].kernel_vmem_bytes
         self.free = [v for v in free if v not in given]
         self.sizes = dict(given) | {v: v.count or 1 for v in self.free}
@@ -130,10 +136,16 @@ class Sizes:
         """Bytes of the largest block."""
         return max((p.bytes(sizes) for p in self.prints), default=0)
 
+    def total(self, sizes: Mapping[Var, int]) -> int:
+        """Bytes of all blocks."""
+        return sum(p.bytes(sizes) for p in self.prints)
+
     def fill(self) -> dict[Var, int]:
         """Blocks that grow to a number of bytes."""
         least, most = block_bytes(self.chip)
         whole = {v: v.count or 1 for v in self.sizes}
+        if self.chip in _TWICE and (self.swept or 2 * self.total(whole) <= 3 * self.largest(whole)):
+            most *= 2
         target = min(most, max(least, self.largest(whole) // STEPS))
         while True:
             found = self._grown(target)

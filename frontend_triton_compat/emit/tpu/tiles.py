@@ -94,6 +94,11 @@ class TileForms(Emitter):
         """A reduction; an extreme element and its index, where both are asked for, by one pair of reductions."""
         if op.result in self.env:
             return self.env[op.result]
+        whole = self._whole_numbers(op)
+        if whole is not None:
+            axis = whole.dims.index(self.plan.axes(op.operands[0])[op["axis"]])
+            text = f"jnp.sum({whole.code}, axis={axis}, keepdims=True).astype(jnp.int32)"
+            return Expr(text, tuple(None if i == axis else d for i, d in enumerate(whole.dims)))
         other, value = self._index_of(op), op.operands[0]
         var, expr = self.plan.axes(value)[op["axis"]], self.value(value)
         if other is None or var is None or all(d is not var for d in expr.dims):
@@ -143,6 +148,19 @@ class TileForms(Emitter):
         if op["fn"] == "max" and element == FP32 and _above_minus_infinity(op.operands[0]):
             return "bounded_max({0}, {axis})"
         return ""
+
+    def _whole_numbers(self, op: Op) -> Expr | None:
+        """The floats that integers were converted from, where their sum is the integers' sum, exactly."""
+        if not self._of_known_range(op).startswith("small_sum"):
+            return None
+        value = op.operands[0]
+        while value.producer is not None and value.producer.kind == "cast" and value.type.element == INT32:
+            value = value.producer.operands[0]
+        var = self.plan.axes(op.operands[0])[op["axis"]]
+        if value.type.element != FP32 or not _integral(value) or var is None or var.extent is not None:
+            return None
+        found = self.value(value)
+        return found if var in found.dims and found.literal is None else None
 
     def _check_length(self, op: Op) -> None:
         name = op["fn"].removesuffix("_masked")
@@ -271,6 +289,16 @@ def _above_minus_infinity(value: Value) -> bool:
     if op["fn"] == "where":
         return all(_above_minus_infinity(v) for v in op.operands[1:])
     return op["fn"] in ("abs", "exp", "exp2", "sigmoid") or float_range(value)[0] > float("-inf")
+
+
+def _integral(value: Value) -> bool:
+    """Whether a float was rounded to a whole number last."""
+    op = value.producer
+    if op is None or op.kind != "map":
+        return False
+    if op["fn"] == "where":
+        return all(_integral(v) for v in op.operands[1:])
+    return op["fn"] in ("floor", "ceil", "rint", "trunc")
 
 
 def _narrow(element: Any) -> bool:
