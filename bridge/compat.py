@@ -25,6 +25,7 @@ from jax._src.core import ShapedArray
 from jax._src.lib import _jax, xla_client
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
 from bridge.diagnostics import Where, error
@@ -169,6 +170,28 @@ def memory_id(t: torch.Tensor) -> int:
     while is_transformed(t):
         t = torch._C._functorch.get_unwrapped(t)
     return t.untyped_storage()._cdata
+
+
+def is_retyped(t: torch.Tensor) -> bool:
+    """Whether a tensor is a view of one of another dtype."""
+    while is_transformed(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    return t._base is not None and t._base.dtype != t.dtype
+
+
+def is_dense(t: torch.Tensor) -> bool:
+    """Whether a tensor's elements fill a range of memory, in whatever order."""
+    expected = 1
+    for stride, size in sorted(zip(t.stride(), t.shape)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def without_modes() -> AbstractContextManager[Any]:
+    """Within it nothing looks on at torch's operators: tensors are real ones."""
+    return _disable_current_modes()
 
 
 def hint_of(value: Any) -> Any:

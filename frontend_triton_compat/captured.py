@@ -1,4 +1,4 @@
-"""A launch as one torch operator, ``torch_pallas::launch``: what a graph that is traced holds of ``kernel[grid](...)``.
+"""A launch as one torch operator, ``torch_pallas::launch_1`` (2, ...): what a graph holds of ``kernel[grid](...)``.
 
 Input: a launch whose tensors and numbers may stand for others (Dynamo's variables, fake tensors). Output: the
 operator's arguments: the key of a `Form`, which holds all that is no tensor and no symbolic number, the tensors that
@@ -240,6 +240,7 @@ def _capture(
     written = _with_aliases([tensors[n] for n in tensors if n in stored], list(tensors.values()))
     if not written:
         written = list(tensors.values())  # a kernel that only prints must not vanish from the graph
+    _refuse_retyped(written, where)
     places: dict[Any, Slot] = {}
     lists: dict[str, list[Traced]] = {"written": [], "read": [], "number": [], "float": []}
     chosen = {_identity(t) for t in written}
@@ -333,6 +334,22 @@ def _with_aliases(written: list[Traced], tensors: list[Traced]) -> list[Traced]:
     """`written`, and every tensor that lies in the memory of one of them."""
     memories = {compat.memory_id(t.example) for t in written}
     return [t for t in tensors if compat.memory_id(t.example) in memories]
+
+
+def _refuse_retyped(written: Sequence[Traced], where: Where | None) -> None:
+    """Refuse what a graph can't say: a store through a view of another dtype, next to another view of that memory."""
+    memories = [compat.memory_id(t.example) for t in _distinct(iter(written))]
+    for t in written:
+        if not compat.is_retyped(t.example):
+            continue
+        if memories.count(compat.memory_id(t.example)) > 1 or not compat.is_dense(t.example):
+            raise error(
+                "aliased-arguments",
+                "a tensor that is stored to is a view of another dtype, and not dense or not alone in its memory",
+                where=where,
+                why="in a graph such a view is copied, stored to, and copied back",
+                do="launch the kernel on a copy: t = x.view(dtype).contiguous(); after it x.view(dtype).copy_(t)",
+            )
 
 
 # -- wrappers in front of a kernel
@@ -454,23 +471,46 @@ def _is_number(value: Any) -> bool:
 # -- the operator
 
 
-def _run(form: str, written: Sequence[Any], read: Sequence[Any], numbers: Sequence[Any], floats: Sequence[Any]) -> None:
+def _run(form: str, *args: Any) -> None:
     """Launch on tensors with data."""
     found = form_of(form)
     if found.problem is not None:
         raise found.problem
+    *written, read, numbers, floats = args
     given = Given(written, read, numbers, floats)
-    args = [given.fill(a) for a in found.args]
+    args = tuple(given.fill(a) for a in found.args)
     kwargs = {n: given.fill(v) for n, v in found.kwargs.items()}
     with placed(found.where), launching():
         if hasattr(found.kernel, "_signature"):
-            found.kernel._express(found.grid(given), tuple(args), kwargs)
+            found.kernel._express(found.grid(given), args, kwargs)
         else:
             found.kernel.run(*args, grid=found.grid(given), warmup=False, **kwargs)
 
 
-def _shapes(form: str, written: Any, read: Any, numbers: Any, floats: Any) -> None:
+def _shapes(form: str, *args: Any) -> None:
     """Nothing runs on tensors without data."""
+
+
+def _batched(info: Any, in_dims: Sequence[Any], form: str, *args: Any) -> tuple[None, None]:
+    """Under ``torch.vmap``: one launch after the other, on the parts of the tensors."""
+    *written, read, numbers, floats = args
+    *dims, read_dims, _, _ = in_dims[1:]
+    read_dims = read_dims if isinstance(read_dims, list | tuple) else [None] * len(read)
+    where = form_of(form).where
+    if None in dims:
+        raise error(
+            "launch-under-vmap",
+            f"{_name(form_of(form).kernel)} stores to a tensor that torch.vmap does not map over",
+            where=where,
+            why="every element of the batch would be stored to the same place; torch.empty(...) inside of the mapped "
+            "function makes such a tensor",
+            do="allocate the result from a mapped one: torch.empty_like(x), x.new_empty(...)",
+        )
+    part = lambda t, dim, i: t if dim is None else t.select(dim, i)
+    for i in range(info.batch_size):
+        inside = [part(t, d, i) for t, d in zip(written, dims)], [part(t, d, i) for t, d in zip(read, read_dims)]
+        operator(len(written))(form, *inside[0], inside[1], numbers, floats)
+    return None, None
 
 
 _inside = threading.local()
@@ -527,17 +567,41 @@ def launch_traced(kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[s
     )
     lists = [[t.example for t in part] for part in (found.written, found.read, found.numbers, found.floats)]
     # Gradients do not flow through a kernel, whoever launches it.
-    tensors = [[t.detach() if t.requires_grad else t for t in part] for part in lists[:2]]
-    operator()(found.form.key, *tensors, *lists[2:])
+    written, read = ([t.detach() if t.requires_grad else t for t in part] for part in lists[:2])
+    plain = [t.clone() if compat.is_retyped(t) else t for t in written]
+    operator(len(written))(found.form.key, *plain, read, *lists[2:])
+    for t, new in zip(written, plain):
+        if new is not t:
+            t.copy_(new)
 
 
-def operator() -> Any:
-    """The operator's overload."""
-    return torch.ops.torch_pallas.launch.default
+def operator(written: int) -> Any:
+    """The operator's overload for a number of tensors that are stored to: each is an argument of its own."""
+    name = f"launch_{written}"
+    if name not in _defined:
+        with _lock:
+            if name not in _defined:
+                _define(name, written)
+    return getattr(torch.ops.torch_pallas, name).default
 
 
-SCHEMA = "launch(str form, Tensor(a!)[] written, Tensor[] read, SymInt[] numbers, float[] floats) -> ()"
+def launched_by(overload: Any) -> bool:
+    """Whether an overload is the operator, for any number of tensors."""
+    return str(getattr(overload, "_schema", "")).startswith("torch_pallas::launch_")
+
+
 _library = torch.library.Library("torch_pallas", "FRAGMENT")
-_library.define(SCHEMA)
-_library.impl("launch", _run, "CompositeExplicitAutograd")
-torch.library.register_fake("torch_pallas::launch", _shapes, lib=_library)
+_defined: set[str] = set()
+
+
+def _define(name: str, written: int) -> None:
+    tensors = "".join(f"Tensor(a{i}!) written{i}, " for i in range(written))
+    _library.define(f"{name}(str form, {tensors}Tensor[] read, SymInt[] numbers, float[] floats) -> ()")
+    _library.impl(name, _run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"torch_pallas::{name}", _shapes, lib=_library)
+    torch.library.register_vmap(f"torch_pallas::{name}", _batched, lib=_library)
+    _defined.add(name)
+
+
+for _count in range(1, 5):
+    _define(f"launch_{_count}", _count)

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch._ops import HigherOrderOperator
 
+from bridge.compat import is_retyped
 from bridge.diagnostics import Where
 from bridge.diagnostics.where import is_library, is_ours
 
@@ -161,17 +162,26 @@ def _variable() -> type:
                     explanation="A Triton kernel was launched without a tensor, so there is nothing to trace.",
                     hints=["Launch it outside of the compiled function."],
                 )
-            tensors = [[self._tensor(tx, t) for t in part] for part in (found.written, found.read)]
-            numbers = [[t.handle.as_proxy() for t in part] for part in (found.numbers, found.floats)]
-            tx.output.create_proxy("call_function", operator(), (found.form.key, *tensors, *numbers), {})
+            written, read = ([self._tensor(tx, t) for t in part] for part in (found.written, found.read))
+            plain = [
+                v.call_method(tx, "clone", [], {}) if is_retyped(t.example) else v
+                for v, t in zip(written, found.written)
+            ]
+            proxies = [v.as_proxy() for v in plain]
+            lists = [[v.as_proxy() for v in read]]
+            lists += [[t.handle.as_proxy() for t in part] for part in (found.numbers, found.floats)]
+            tx.output.create_proxy("call_function", operator(len(written)), (found.form.key, *proxies, *lists), {})
+            for variable, new in zip(written, plain):
+                if new is not variable:
+                    variable.call_method(tx, "copy_", [new], {})
             return VariableTracker.build(tx, None)
 
         @staticmethod
         def _tensor(tx: Any, traced: Traced) -> Any:
-            """A tensor's proxy, detached: gradients do not flow through a kernel, as outside of a graph."""
+            """A tensor's variable, detached: gradients do not flow through a kernel, as outside of a graph."""
             variable = traced.handle
             if torch.is_grad_enabled() and traced.example.requires_grad:
                 variable = variable.call_method(tx, "detach", [], {})
-            return variable.as_proxy()
+            return variable
 
     return LaunchVariable

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from bridge import compat
 from bridge.diagnostics import Where, error
 from frontend_triton_compat import hooks
 from frontend_triton_compat.access import Memory
@@ -105,7 +106,7 @@ def inline(
         return "hooks are called around the launch"
     if any(math.prod(t.shape) == 0 for t in (*written, *read)):
         return "a tensor of the launch has no elements"
-    with placed(form.where):
+    with placed(form.where), compat.without_modes():
         try:
             return _inline(form, jitted, written, read, numbers, floats)
         except SURPRISES as surprise:

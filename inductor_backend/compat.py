@@ -128,12 +128,12 @@ def functional_form(target: Any) -> bool:
 
 
 def views_of(op: Any, kwargs: dict[str, Any], bases: Sequence[Any]) -> list[Any]:
-    """The views of `bases` that the functional form of an operator with one list of written tensors has written to."""
+    """The views of `bases` that the functional form of an operator has written to."""
     from torch._higher_order_ops.auto_functionalize import get_mutable_args, read_view_information_from_args
 
     names, types = get_mutable_args(op)
-    (found,) = read_view_information_from_args(names, types, dict(kwargs), list(bases)).values()
-    return found
+    found = read_view_information_from_args(names, types, dict(kwargs), list(bases))
+    return [found[name] for name in names]
 
 
 def regenerated(view: Any, examples: Sequence[Any]) -> Any:

@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from bridge.compat import hint_of
 from bridge.diagnostics import Where
+from frontend_triton_compat.captured import launched_by
 from frontend_triton_compat.captured import operator as launch_operator
 from frontend_triton_compat.inlined import Inlined, Lying, Part, inline
 from inductor_backend import compat
@@ -53,7 +54,7 @@ def collected(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def _is_launch(node: Node) -> bool:
-    return node.op == "call_function" and compat.functional_form(node.target) and node.args[0] is launch_operator()
+    return node.op == "call_function" and compat.functional_form(node.target) and launched_by(node.args[0])
 
 
 def _replace(graph: torch.fx.Graph, node: Node) -> None:
@@ -61,7 +62,7 @@ def _replace(graph: torch.fx.Graph, node: Node) -> None:
     bases = list(kwargs["_all_bases"])
     examples = [b.meta["val"] for b in bases]
     written = []
-    for view in compat.views_of(launch_operator(), kwargs, bases):
+    for view in compat.views_of(node.args[0], kwargs, bases):
         written.append((view.base_index, compat.regenerated(view, examples)))
     roots: list[Node] = []
     read = []
@@ -238,7 +239,7 @@ def on_tensors(node: Node, plan: Graph) -> Any:
     symbols = plan.symbols
     views: Views = node.meta["launch"]
     places = [[(which, spec_of(example, symbols)) for which, example in part] for part in (views.written, views.read)]
-    call = launch_operator()
+    call = launch_operator(len(views.written))
 
     def run(form: str, bases: Any, roots: Any, numbers: Any, floats: Any) -> list[torch.Tensor]:
         news = [compat.clone_as_it_lies(b) for b in bases]
@@ -246,7 +247,7 @@ def on_tensors(node: Node, plan: Graph) -> Any:
             [_view(values[which], spec, nodes[which], symbols) for which, spec in part]
             for part, values, nodes in zip(places, (news, roots), (node.args[1], node.args[2]))
         ]
-        call(form, *lists, numbers, floats)
+        call(form, *lists[0], lists[1], numbers, floats)
         return news
 
     return run

@@ -20,6 +20,41 @@ def scale(x, factor, n, stride, BLOCK: tl.constexpr):
     tl.store(x + row * stride + i, tl.load(x + row * stride + i, mask=i < n) * factor, mask=i < n)
 
 
+@triton.jit
+def norm(y, x, weight, inverse, n, eps, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + i, mask=i < n, other=0.0)
+    scale = tl.rsqrt(tl.sum(v * v, 0) / n + eps)
+    tl.store(inverse + row, scale)
+    tl.store(y + row * n + i, v * scale * tl.load(weight + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def norm_backward(dx, dy, x, weight, inverse, n, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + i, mask=i < n, other=0.0)
+    g = tl.load(dy + row * n + i, mask=i < n, other=0.0) * tl.load(weight + i, mask=i < n, other=0.0)
+    scale = tl.load(inverse + row)
+    tl.store(dx + row * n + i, scale * (g - v * scale * scale * tl.sum(g * v, 0) / n), mask=i < n)
+
+
+@triton.autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])
+@triton.jit
+def doubled(out, x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+
+
+@triton.heuristics({"EVEN": lambda named: named["n"] % 32 == 0})
+@triton.jit
+def doubled_evenly(out, x, bias, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i) if EVEN else tl.load(x + i, mask=i < n)
+    if bias is not None:
+        v += tl.load(bias + i, mask=i < n)
+    tl.store(out + i, v * 2, mask=i < n)
+
+
 def programs(n, block=64):
     return (triton.cdiv(n, block),)
 
@@ -72,7 +107,55 @@ def into_a_part(x, y):
     return out
 
 
+class RMSNorm(torch.autograd.Function):
+    """Forward and backward are kernels."""
+
+    @staticmethod
+    def forward(ctx, x, weight, eps):
+        y, inverse = torch.empty_like(x), torch.empty(x.shape[0])
+        n = x.shape[1]
+        norm[(x.shape[0],)](y, x, weight, inverse, n, eps, BLOCK=triton.next_power_of_2(n))
+        ctx.save_for_backward(x, weight, inverse)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight, inverse = ctx.saved_tensors
+        dx, n = torch.empty_like(x), x.shape[1]
+        norm_backward[(x.shape[0],)](dx, dy.contiguous(), x, weight, inverse, n, BLOCK=triton.next_power_of_2(n))
+        return dx, (dy * x * inverse[:, None]).sum(0), None
+
+
+def through_another_dtype(x, y):
+    z = x.clone()
+    scale[(100,)](z.view(torch.int32), 1, 3, 3, BLOCK=4)
+    return z + 0
+
+
+def tuned(x, y):
+    out, n = torch.empty_like(x), x.numel()
+    doubled[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](out, x, n)
+    return out
+
+
+def with_heuristics(x, y):
+    out = torch.empty_like(x)
+    doubled_evenly[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](out, x, None, x.numel(), BLOCK=32)
+    doubled_evenly[(triton.cdiv(x.numel(), 32),)](out, out, y, x.numel(), BLOCK=32, num_warps=2)
+    return out
+
+
+def mapped(x, y):
+    def of_a_row(a):
+        out = torch.empty_like(a)
+        add[(1,)](out, a, a, 3, BLOCK=4)
+        return out
+
+    return torch.func.vmap(of_a_row)(x)
+
+
 FUNCTIONS = [of_intermediates, through_a_view, into_an_input, transposed, in_sequence, in_place, into_a_part]
+FUNCTIONS += [through_another_dtype, tuned, with_heuristics, mapped]
 
 
 def agree(f, backend, dynamic=False, make=lambda: (torch.randn(100, 3), torch.randn(100, 3)), calls=2):
@@ -121,3 +204,43 @@ def test_sizes_vary_without_another_trace(emitted):
         x, y = torch.randn(n, 3), torch.randn(n, 3)
         torch.testing.assert_close(compiled(x, y), of_intermediates(x, y))
     assert len(emitted) == 3
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "pallas"])
+def test_gradients_of_a_function_of_kernels(backend, emitted):
+    def loss(x, weight):
+        return (RMSNorm.apply(torch.tanh(x), weight, 1e-5) * 2).square().sum()
+
+    compiled = torch.compile(loss, backend=backend, fullgraph=True)
+    mine, theirs = [], []
+    torch.manual_seed(0)
+    x, weight = torch.randn(8, 5), torch.randn(5)
+    for f, grads in ((compiled, mine), (loss, theirs)):
+        leaves = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
+        with strict():
+            f(*leaves).backward()
+        grads += [t.grad for t in leaves]
+    torch.testing.assert_close(mine, theirs)
+    if backend == "pallas":
+        assert [len(a.sources[0].inlined) for a in emitted] == [1, 1]
+
+
+def test_a_checkpointed_launch_runs_again_in_the_backward():
+    def f(x):
+        def g(x):
+            out = torch.empty_like(x)
+            add[programs(300)](out, x, x, 300, BLOCK=64)
+            return (out * x).sin()
+
+        return torch.utils.checkpoint.checkpoint(g, x, use_reentrant=False).sum()
+
+    mine, theirs = torch.randn(300, requires_grad=True), torch.zeros(300, requires_grad=True)
+    theirs.data.copy_(mine)
+    torch.compile(f, backend="pallas", fullgraph=True)(mine).backward()
+    f(theirs).backward()
+    torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+def test_a_map_in_eager_launches_once_an_element():
+    x = torch.randn(4, 3)
+    assert torch.equal(mapped(x, None), x * 2)
