@@ -26,6 +26,7 @@ from inductor_backend.options import Options
 from inductor_backend.runtime import Assembly, assemble
 
 _SPECIALISATIONS = 128
+MODES = (None, "default", "max-autotune")
 _numbers = itertools.count()
 _compiled = 0
 
@@ -43,13 +44,18 @@ def backend(
     Args:
         gm: Dynamo's graph.
         example_inputs: its inputs.
-        mode: accepted for torch.compile's sake; only None and "default" exist.
+        mode: None, "default", or "max-autotune" for the option `max_autotune`.
         options: see `inductor_backend.options.Options`.
     """
     try:
-        if mode not in (None, "default"):
-            raise error("backend-option", f"there is no mode {mode!r}", do="leave mode out")
-        chosen = Options.read(options)
+        if mode not in MODES:
+            raise error(
+                "backend-option",
+                f"there is no mode {mode!r}",
+                why="the modes are 'default' and 'max-autotune', which tries sizes of blocks; others steer CUDA graphs",
+                do="leave mode out",
+            )
+        chosen = Options.read(options, **({"max_autotune": True} if mode == "max-autotune" else {}))
         check_devices(example_inputs)
     except Diagnostic as diagnostic:
         # Dynamo wraps what a backend raises while compiling; raised by the call, it reaches the user as it is.
@@ -210,7 +216,7 @@ def _place(options: Options) -> Any:
         return None
     from inductor_backend.kernels.target import Place
 
-    return Place.of(options.target, options.kernels)
+    return Place.of(options.target, options.kernels, options.max_autotune)
 
 
 def _first_line(failure: Exception) -> str:

@@ -25,11 +25,14 @@ class Options:
         target: where the graph runs: "cpu", or a TPU such as "tpu:v5e", which need not be here to compile for it.
         kernels: which fused regions become Pallas kernels: "profitable", "all" or "none" (plain XLA).
         dump: a folder that the emitted source is written to, or None.
+        max_autotune: whether sizes of blocks are tried out, by static schedule for a TPU. A kernel on the CPU is one
+            block: there is nothing to try.
     """
 
     target: str = "cpu"
     kernels: str = "profitable"
     dump: Path | None = None
+    max_autotune: bool = False
 
     @classmethod
     def read(cls, given: Mapping[str, Any] | None, **more: Any) -> Options:
@@ -65,7 +68,10 @@ class Options:
         dump = values.get("dump")
         if dump is not None and not isinstance(dump, (str, Path)):
             raise error("backend-option", f"dump={dump!r} is not a folder's path")
-        return cls(target, kernels, None if dump is None else _folder(Path(dump)))
+        tuned = values.get("max_autotune", False)
+        if not isinstance(tuned, bool):
+            raise error("backend-option", f"max_autotune={tuned!r} is neither True nor False")
+        return cls(target, kernels, None if dump is None else _folder(Path(dump)), tuned)
 
 
 def _folder(path: Path) -> Path:

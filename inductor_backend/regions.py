@@ -1,8 +1,8 @@
 """Which lines of a segment become one Pallas kernel.
 
 Input: a jitted segment's lines, in order. Output: disjoint groups, each convex (no path leaves a group and comes back).
-Law: a group holds pointwise operators, reductions, matrix products and the views between them; convolutions, gathers,
-scatters, scans, sorts and random numbers stay plain array code.
+Law: a group holds pointwise operators, reductions, matrix products, attention and the views between them; convolutions,
+gathers, scatters, scans, sorts and random numbers stay plain array code.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from inductor_backend.emit import Line
 from inductor_backend.graph import Graph, Spec, arguments, row_of
 from inductor_backend.ops.table import MATMUL, POINTWISE, REDUCTION, VIEW
 
-_FUSIBLE = (POINTWISE, REDUCTION, MATMUL, VIEW)
-_WORK = (POINTWISE, REDUCTION, MATMUL)
+_ATTENTION = "attention"
+_FUSIBLE = (POINTWISE, REDUCTION, MATMUL, VIEW, _ATTENTION)
+_WORK = (POINTWISE, REDUCTION, MATMUL, _ATTENTION)
 
 
 def none(lines: list[Line], plan: Graph, flipped: dict[Node, str]) -> list[list[Line]]:
@@ -46,6 +47,8 @@ def _kind(line: Line) -> str:
     if line.node.target is operator.getitem:
         return "getitem"
     entry = row_of(line.node)
+    if entry is not None and entry.name.startswith("aten._scaled_dot_product_flash_attention"):
+        return _ATTENTION
     return entry.kind if entry is not None else "other"
 
 

@@ -105,7 +105,9 @@ class Report:
                 )
             lines += [f"  {k}" for k in g.kernels]
             if g.static is not None:
-                lines += [f"  plain XLA {name}: {why}" for name, why in g.static.refused.items()]
+                for reason in dict.fromkeys([*g.static.refused.values(), *g.static.declined.values()]):
+                    named = [n for n, r in (*g.static.refused.items(), *g.static.declined.items()) if r == reason]
+                    lines.append(f"  plain XLA {', '.join(named[:6])}{' ...' if len(named) > 6 else ''}: {reason}")
             lines += [f"  ATen {f.operator}: {f.reason}" + (f" ({f.where})" if f.where else "") for f in g.fallbacks]
         caveats = {g.static.caveat for g in self.graphs if g.static is not None}
         return "\n".join([*lines, *caveats]) or "no graph: nothing in this function is compiled"

@@ -41,7 +41,8 @@ class GraphFigures:
         time_s: static time of one run, XLA's part included, without launches.
         kernel_time_s: of that, its Pallas kernels.
         hbm_bytes: moved between HBM and the chip.
-        refused: operator -> why it stays outside kernels.
+        refused: operator -> why the compiler refuses it inside a kernel.
+        declined: operator -> why plain XLA is better for it.
         caveat: what the figures were not checked against.
     """
 
@@ -50,6 +51,7 @@ class GraphFigures:
     kernel_time_s: float
     hbm_bytes: float
     refused: dict[str, str]
+    declined: dict[str, str]
     caveat: str
 
 
@@ -73,4 +75,6 @@ def of_place(place: Place) -> tuple[GraphFigures, dict[str, KernelFigures]]:
             else:
                 time = found.cycles / clock
                 kernels[name] = KernelFigures(grid, time, kernel_bound(found, place.target), found.vmem_bytes)
-    return GraphFigures(str(place.target), total, inside, moved, dict(place.refused), caveat), kernels
+    return GraphFigures(
+        str(place.target), total, inside, moved, dict(place.refused), dict(place.declined), caveat
+    ), kernels

@@ -108,6 +108,10 @@ REDUCTIONS: dict[str, Reduction] = {
     "aten.max.dim": Reduction(_place(True, True)),
     "aten.min.dim": Reduction(_place(False, True)),
 }
+_ATTENTION = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": False,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": True,
+}
 #: Their result has the operand's shape.
 _ROWWISE = {"aten._softmax.default": "softmax", "aten._log_softmax.default": "log_softmax"}
 
@@ -117,12 +121,13 @@ class Form:
     """What a line needs of its kernel.
 
     Attributes:
-        kind: "map", "same", "fill", "iota", "reduce", "rowwise", "pick" or "product".
+        kind: "map", "same", "fill", "iota", "reduce", "rowwise", "pick", "product" or "attention".
         reads: the values it reads, as emitted names.
         reduced: atoms along which it works; they must be there whole.
         partial: atoms that it sums over as well, and of which other steps may hold a part.
         matrices: of a product: the atoms of its rows, of what is summed, of its columns, of its batch.
         swapped: which operands of a product lie transposed.
+        apart: how many of the values it reads have a layout of their own.
         extra: what the text needs besides.
     """
 
@@ -132,6 +137,7 @@ class Form:
     partial: tuple[Atom, ...] = ()
     matrices: tuple[tuple[Atom, ...], ...] = ()
     swapped: tuple[bool, bool] = (False, False)
+    apart: int = 0
     extra: Any = field(default=None)
 
 
@@ -143,7 +149,7 @@ def entry_of(node: Node, plan: Graph) -> str | None:
             return None
     if node.target is operator.getitem:
         source = arguments(node)[0]
-        return "item" if isinstance(source, Node) and entry_of(source, plan) == "reduce" else None
+        return "item" if isinstance(source, Node) and entry_of(source, plan) in ("reduce", "attention") else None
     name, entry = name_of(node.target), row_of(node)
     if entry is None:
         return None
@@ -151,6 +157,9 @@ def entry_of(node: Node, plan: Graph) -> str | None:
         spec = plan.specs.get(other)
         if other not in plan.static and isinstance(spec, Spec) and spec.dtype not in DTYPES:
             return None
+    if name in _ATTENTION:
+        one = plan.specs[arguments(node)[0]].dtype
+        return "attention" if one in (torch.float32, torch.bfloat16) else None
     if name in _PRODUCTS:
         return "product" if plan.specs[node].dtype in (torch.float32, torch.bfloat16) else None
     if name in _VIEWS or name in _THIN or name == "aten.expand.default":
@@ -200,6 +209,8 @@ class Shapes:
         self.axes = Axes()
         self.dims: dict[str, Dims] = {}
         self.forms: dict[str, Form] = {}
+        #: Of results that differ in shape: dimensions, and atoms of which a step sums a part.
+        self.several: dict[str, list[tuple[Dims, tuple[Atom, ...]]]] = {}
 
     def operand(self, value: Any) -> Dims:
         """The dimensions of an operand; of one from outside they are its own."""
@@ -251,7 +262,11 @@ class Shapes:
         if source.name not in self.forms:
             raise Apart("a result of a kernel with several")
         self.dims[node.name] = self.dims[source.name]
-        return Form("item", (source.name,), extra=position)
+        partial: tuple[Atom, ...] = ()
+        if source.name in self.several:
+            self.dims[node.name], partial = self.several[source.name][position]
+        apart = int(len({len(self.axes.flat(dims)) for dims, _ in self.several.get(source.name, ())}) == 1)
+        return Form("item", (source.name,), partial=partial, apart=apart, extra=position)
 
     def _fill(self, node: Node, spec: Spec) -> Form:
         self.dims[node.name] = self.axes.fresh(spec.shape)
@@ -344,7 +359,49 @@ class Shapes:
         self.dims[node.name] = out
         batch = out[0] if len(out) == 3 else ()
         matrices = (a_rows, a_columns, b_columns, batch)
-        return Form("product", tuple(reads), tuple(a_columns), matrices=matrices, swapped=swapped)
+        return Form("product", tuple(reads), tuple(a_columns), matrices=matrices, swapped=swapped, apart=2)
+
+    def _attention(self, node: Node, spec: Any) -> Form:
+        backward = _ATTENTION[name_of(node.target)]
+        args: list[Any] = list(arguments(node))
+        q, k, v = (self.operand(a) for a in args[backward : backward + 3])
+        for d in (0, 1):
+            self.axes.unify(q[d], k[d])
+            self.axes.unify(q[d], v[d])
+        self.axes.unify(q[3], k[3])
+        self.axes.unify(k[2], v[2])
+        given = dict(zip(("dropout", "causal", "mask", "scale"), args[backward + 3 + 2 * backward :]))
+        given |= {"mask": node.kwargs.get("attn_mask", given.get("mask")), "scale": node.kwargs.get("scale")}
+        values = args[: 3 + 3 * backward]
+        out: Dims = (q[0], q[1], q[2], v[3])
+        if backward:
+            for same, other in ((args[0], out), (args[4], out), (args[5], out[:3])):
+                for mine, theirs in zip(self.operand(same), other, strict=True):
+                    self.axes.unify(mine, theirs)
+        if isinstance(given["mask"], Node):
+            mask = self.operand(given["mask"])
+            for mine, theirs in zip(mask, ((q[0], q[1], q[2], k[2]))[4 - len(mask) :], strict=True):
+                if mine:
+                    self.axes.unify(mine, theirs)
+            values.append(given["mask"])
+        scale = given["scale"]
+        if scale is not None and not isinstance(self.number(scale), (int, float)):
+            raise Apart("a scale that is not known")
+        self.dims[node.name] = out
+        if backward:
+            self.several[node.name] = [(q, ()), (k, q[2]), (v, q[2])]
+        else:
+            self.several[node.name] = [(out, ()), (out[:3], ())]
+        whole = (*q[3], *k[2], *v[3])
+        matrices = (q[2], k[2], (*q[0], *q[1]), q[3], v[3])
+        extra = {
+            "causal": bool(self.number(given.get("causal", False))),
+            "scale": self.number(scale),
+            "mask": isinstance(given["mask"], Node),
+            "backward": backward,
+        }
+        reads = tuple(a.name for a in values)
+        return Form("attention", reads, whole, matrices=matrices, apart=len(reads), extra=extra)
 
     # ----------------------------------------------------------------------------------------------- afterwards
     def dtype(self, name: str) -> torch.dtype:
@@ -361,7 +418,8 @@ class Shapes:
             return name
 
         for name, form in self.forms.items():
-            reads = form.reads[2:] if form.kind == "product" else form.reads
-            for other in reads:
+            for other in form.reads[form.apart :]:
                 parent[root(other)] = root(name)
+            if form.kind == "attention" and form.extra["backward"]:  # a number per row goes with the rows
+                parent[root(form.reads[5])] = root(form.reads[4])
         return {name: root(name) for name in self.dims}

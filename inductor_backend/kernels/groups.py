@@ -22,7 +22,7 @@ from inductor_backend.kernels.layout import Layout
 SMALL = 1 << 20
 #: Lines of a group: more take long to compile.
 _MOST_LINES = 160
-_WORK = ("map", "reduce", "rowwise", "pick", "product")
+_WORK = ("map", "reduce", "rowwise", "pick", "product", "attention")
 
 
 class Former:
@@ -45,9 +45,10 @@ class Former:
         flipped: dict[Node, str],
         chip: str,
         refused: Collection[str],
-        small: int = SMALL,
+        small: int | None = None,
     ):
-        self.lines, self.plan, self.chip, self.refused, self.small = lines, plan, chip, refused, small
+        self.lines, self.plan, self.chip, self.refused = lines, plan, chip, refused
+        small = self.small = SMALL if small is None else small
         self.place = {line.name: i for i, line in enumerate(lines)}
         self.readers: dict[str, set[str]] = {}
         for line in lines:

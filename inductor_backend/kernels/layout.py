@@ -181,6 +181,12 @@ class Layout:
                     raise Apart("a matrix whose columns are several axes")
                 for axis in (*batch, *rows[:-1]):
                     axis.single = True
+            if form.kind == "attention":
+                rows, keys, batch = (self.axes_of(m) for m in form.matrices[:3])
+                if len(rows) != 1 or len(keys) != 1:
+                    raise Apart("queries or keys along several axes")
+                for axis in batch:
+                    axis.single = True
         for axis in self.axes:
             if axis.whole and axis.single:
                 raise Apart("a batch that is reduced")
@@ -189,6 +195,9 @@ class Layout:
         space = self.spaces[self.space_of[name]]
         present = set(self.axes_of(a for d in self.shapes.dims[name] for a in d))
         row: list[Axis | None] = [a if a in present else None for a in space]
+        singles = [i for i, a in enumerate(space) if a.single]
+        if singles:  # what is taken one by one stands before rows and lanes
+            row[singles[-1] + 1 : singles[-1] + 1] = [None] * max(0, singles[-1] + 3 - len(row))
         simple = (
             all(len(s) == 1 for s in self.spaces.values())
             and all(self.sequences.values())
@@ -229,7 +238,7 @@ class Layout:
         total = max((math.prod(a.shape) * a.item for a in edges), default=0)
         target = int(min(most_bytes, max(least_bytes, total // STEPS)) * factor)
         rows_limit, columns_limit = TILES.get(chip_name, TILES_ELSEWHERE)
-        limits = self._product_limits(rows_limit, columns_limit)
+        limits = self._product_limits(int(rows_limit * factor), int(columns_limit * factor))
         lanes = [a for a in self.axes if self._stands(a) == -1]
         others = sorted((a for a in self.axes if a not in lanes), key=lambda a: (-self._stands(a), -a.size))
         for most, axes in ((FEW_LANES, lanes), (None, [*others, *lanes])):
@@ -239,7 +248,7 @@ class Layout:
                 self._grow(
                     axis,
                     units[axis],
-                    target,
+                    target if axis not in limits else chip.kernel_vmem_bytes,
                     min(most or axis.size, limits.get(axis, axis.size)),
                     chip,
                     order,
@@ -289,6 +298,8 @@ class Layout:
             if form.kind == "product":
                 found |= {a: rows for a in self.axes_of(form.matrices[0])}
                 found |= {a: columns for a in self.axes_of(form.matrices[2])}
+            elif form.kind == "attention":
+                found |= {a: rows // (1 + form.extra["backward"]) for a in self.axes_of(form.matrices[0])}
         return found
 
     def _grow(
@@ -327,7 +338,13 @@ class Layout:
             array = self.arrays[name]
             alive[name] = padded_bytes(array.block, 4)
             values += math.prod(array.block)
-            peak = max(peak, sum(alive.values()))
+            form = self.shapes.forms[name]
+            between = 0
+            if form.kind == "attention":
+                rows, keys = (self.axes_of(m)[0] for m in form.matrices[:2])
+                between = (6 if form.extra["backward"] else 4) * padded_bytes((rows.block, keys.block), 4)
+                values += between // 4
+            peak = max(peak, sum(alive.values()) + between)
             for other in [n for n in alive if last_use.get(n, -1) <= position]:
                 del alive[other]
         return edges + peak <= chip.kernel_vmem_bytes and values <= _MOST_VALUES * 4

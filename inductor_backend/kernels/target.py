@@ -27,7 +27,7 @@ from bridge.diagnostics import Diagnostic, error, note
 from inductor_backend.emit import Emitter, Line, Source
 from inductor_backend.fallback import emitted, failed_node
 from inductor_backend.graph import Graph, where_of
-from inductor_backend.kernels import tile
+from inductor_backend.kernels import choose, tile
 from inductor_backend.kernels.axes import Apart
 from inductor_backend.kernels.groups import Former
 from inductor_backend.kernels.write import Written, narrowed, write
@@ -64,9 +64,9 @@ def names() -> dict[str, Any]:
 class Refused(Exception):
     """Nodes that may not be inside a kernel: Mosaic has no form of them. The graph is planned again without."""
 
-    def __init__(self, nodes: dict[str, str]):
+    def __init__(self, nodes: dict[str, str], declined: bool = False):
         super().__init__(next(iter(nodes.values())))
-        self.nodes = nodes
+        self.nodes, self.declined = nodes, declined
 
 
 @dataclass
@@ -79,6 +79,8 @@ class Place:
         refused: node name -> why it may not be inside a kernel.
         programs: what was compiled, in order.
         figures: whether to have the compiler's schedule read as well.
+        autotune: whether to try several sizes of blocks.
+        declined: node name -> why plain XLA is better for it.
     """
 
     target: Target
@@ -86,24 +88,26 @@ class Place:
     refused: dict[str, str] = field(default_factory=dict)
     programs: list[TpuProgram] = field(default_factory=list)
     figures: bool = False
+    autotune: bool = False
+    declined: dict[str, str] = field(default_factory=dict)
     former: Former | None = None
     written: dict[str, Written] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, target: str, kernels: str) -> Place:
+    def of(cls, target: str, kernels: str, autotune: bool = False) -> Place:
         """The place that an option names; `tpu` alone is the one that is here, else v5e."""
         parsed = Target.parse(target)
         if parsed.chip is None:
             kinds = {d.device_kind for d in jax.devices("tpu")} if pallas_compat.has_platform("tpu") else set()
             found = next((name for name, chip in CHIPS.items() if chip.device_kind in kinds), "v5e")
             parsed = Target("tpu", found)
-        return cls(parsed, kernels)
+        return cls(parsed, kernels, autotune=autotune)
 
     def learns_from(self, failure: Exception) -> bool:
         """Whether a failure names nodes that may not be inside a kernel, which the next plan leaves out."""
         if not isinstance(failure, Refused):
             return False
-        self.refused |= failure.nodes
+        (self.declined if failure.declined else self.refused).update(failure.nodes)
         self.programs = []
         return True
 
@@ -117,24 +121,37 @@ class Place:
         self.written = {}
         if self.kernels == "none":
             return []
-        self.former = Former(lines, plan, flipped, self.chip, self.refused)
+        self.former = Former(lines, plan, flipped, self.chip, {**self.refused, **self.declined})
         return self.former.groups()
 
     def write(self, kernel: str, unit: list[Line], leaving: list[Line], emitter: Emitter) -> Written | None:
         """The source of one group, or None: it stays plain array code."""
+        found = self._written(kernel, unit, leaving, emitter, 1.0)
+        if found is None:
+            return None
+        if self.autotune and found.layout.grid and compiler_is_here():
+            variants = [self._written(kernel, unit, leaving, emitter, factor) for factor in choose.FACTORS]
+            found = choose.fastest([v for v in variants if v is not None], self.target, names())
+        self.written[kernel] = found
+        return found
+
+    def _written(
+        self, kernel: str, unit: list[Line], leaving: list[Line], emitter: Emitter, factor: float
+    ) -> Written | None:
         assert self.former is not None
         try:
-            layout = self.former.layout(unit, [line.name for line in leaving])
+            layout = self.former.layout(unit, [line.name for line in leaving], factor)
             inside = leaving
             while shared := [line for line in inside if layout.misses(line.name)]:
                 # every step would write the same: such a value is computed once more, outside
                 inside = [line for line in inside if line not in shared]
                 if not inside:
                     return None
-                layout = self.former.layout(unit, [line.name for line in inside])
+                layout = self.former.layout(unit, [line.name for line in inside], factor)
             found = write(kernel, unit, inside, layout, emitter, self.chip)
         except Apart:
             return None
+        found.leaving = [line.name for line in leaving]
         kept, wanted = {line.name for line in inside}, {line.name for line in leaving} - {line.name for line in inside}
         again: list[str] = []
         for line in reversed(unit):
@@ -142,8 +159,22 @@ class Place:
                 again.insert(0, f"{line.name} = {line.text}")
                 wanted |= line.reads - kept
         found.statements += again
-        self.written[kernel] = found
         return found
+
+    def weigh(self) -> None:
+        """Drop the kernels of a segment whose plain form XLA schedules into less time.
+
+        Raises:
+            Refused: there are some; the graph is planned again without.
+        """
+        slower: dict[str, str] = {}
+        for written in self.written.values():
+            mine, plain = choose.verdict(written, self.target, names())
+            if mine is not None and plain is not None and mine > plain:
+                reason = f"XLA's own schedule takes {plain * 1e6:.3g} µs, the kernel's {mine * 1e6:.3g} µs"
+                slower |= {line.name: reason for line in written.group}
+        if slower:
+            raise Refused(slower, declined=True)
 
     names = staticmethod(names)
     text = staticmethod(narrowed)
@@ -163,30 +194,12 @@ class Place:
             Refused: something inside a kernel has no form; plan again.
             Diagnostic: the compiler is not there, or refuses what is no kernel.
         """
+        if self.kernels == "profitable" and COMPILE and compiler_is_here():
+            self.weigh()
         program = TpuProgram(fn, avals, dtypes, self.target, dict(self.written), source)
         program.check(self.figures)
         self.programs.append(program)
         return program
-
-
-class KernelProgram:
-    """One kernel as a function of its canonical operands.
-
-    Attributes:
-        name: as in the emitted source.
-        on_jax: its `pallas_call`.
-        specs: of its operands.
-    """
-
-    def __init__(self, name: str, call: Callable[..., Any], specs: list[jax.ShapeDtypeStruct]):
-        self.name, self.call, self.specs = name, call, specs
-
-    def on_jax(self, *arrays: Any) -> Any:
-        """The call as it is traced for a TPU."""
-        with pallas_compat.narrowing():
-            return self.call(*arrays)
-
-    __call__ = on_jax
 
 
 class TpuProgram:
@@ -213,11 +226,11 @@ class TpuProgram:
         with pallas_compat.narrowing(), jax.default_matmul_precision(tile.precision_name()):
             return [jnp.asarray(r) for r in self.fn(*arrays)]
 
-    def kernel(self, name: str) -> KernelProgram:
+    def kernel(self, name: str) -> choose.Alone:
         """One of its kernels alone."""
         written = self.kernels[name]
         specs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in written.operands]
-        return KernelProgram(name, self.fn.__globals__[f"{name}_call"], specs)
+        return choose.Alone(name, self.fn.__globals__[f"{name}_call"], specs, tile.precision_name())
 
     def check(self, figures: bool = False) -> None:
         """Compile offline for the target: with the real compiler, where that is installed.

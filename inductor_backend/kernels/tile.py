@@ -192,6 +192,62 @@ def first(axis: int, size: int) -> Any:
     return pl.program_id(axis) * size
 
 
+def _scores(q: Any, k: Any, at: int, causal: bool, scale: float | None, first: Any, mask: Any) -> Any:
+    """Scaled and masked products of a block of queries with the keys from `at` on."""
+    s = dot(q, k, transpose_b=True) * jnp.float32(q.shape[1] ** -0.5 if scale is None else scale)
+    if causal:
+        row = lax.broadcasted_iota(jnp.int32, s.shape, 0) + first
+        s = jnp.where(lax.broadcasted_iota(jnp.int32, s.shape, 1) + at <= row, s, -jnp.inf)
+    if mask is not None:
+        part = mask if mask.shape[1] == 1 else mask[:, at : at + k.shape[0]]
+        s = jnp.where(part, s, -jnp.inf) if part.dtype == jnp.bool_ else s + part.astype(jnp.float32)
+    return s
+
+
+def _chunks(length: int) -> list[tuple[int, int]]:
+    """Keys in pieces whose products overlap with the softmax of the piece before."""
+    size = length if length <= 1024 or length % 512 else 512
+    return [(at, min(size, length - at)) for at in range(0, length, size)]
+
+
+def attention(
+    q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None, first: Any = 0, mask: Any = None
+) -> tuple[Any, Any]:
+    """(softmax(q k' scale + mask) v, the log-sum-exp of every row as a column) for a block of queries of one head.
+
+    A row whose keys are all masked gives 0.
+    """
+    best = jnp.full((q.shape[0], 1), -jnp.inf, jnp.float32)
+    total = jnp.zeros((q.shape[0], 1), jnp.float32)
+    y = jnp.zeros((q.shape[0], v.shape[1]), jnp.float32)
+    for at, size in _chunks(k.shape[0]):
+        s = _scores(q, k[at : at + size], at, causal, scale, first, mask)
+        higher = jnp.maximum(best, jnp.max(s, 1, keepdims=True))
+        base = jnp.where(higher > -jnp.inf, higher, 0.0)
+        p = jnp.exp(s - base)
+        kept_share = jnp.exp(best - base)
+        total = total * kept_share + jnp.sum(p, 1, keepdims=True)
+        y = y * kept_share + dot(p.astype(v.dtype), v[at : at + size])
+        best = higher
+    base = jnp.where(best > -jnp.inf, best, 0.0)
+    return jnp.where(total == 0, 0.0, y / total), jnp.log(total) + base
+
+
+def attention_backward(
+    grad: Any, q: Any, k: Any, v: Any, y: Any, lse: Any,
+    causal: bool = False, scale: float | None = None, first: Any = 0, mask: Any = None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Gradients for a block of queries, and this block's share of the gradients for all keys and values."""
+    factor = jnp.float32(q.shape[1] ** -0.5 if scale is None else scale)
+    delta = jnp.sum(grad.astype(jnp.float32) * y.astype(jnp.float32), 1, keepdims=True)
+    base = jnp.where(lse > -jnp.inf, lse, 0.0)
+    p = jnp.exp(_scores(q, k, 0, causal, scale, first, mask) - base)
+    p = jnp.where(lse > -jnp.inf, p, 0.0)
+    grad_p = dot(grad, v, transpose_b=True)
+    grad_s = (p * (grad_p - delta) * factor).astype(q.dtype)
+    return dot(grad_s, k), dot(grad_s, q, transpose_a=True), dot(p.astype(grad.dtype), grad, transpose_a=True)
+
+
 # ------------------------------------------------------------- operators whose own row Mosaic has no form of
 def where(condition: Any, x: Any, y: Any, out: Any = None) -> Any:
     """Choose by a bool."""

@@ -37,6 +37,7 @@ class Written:
         operands: (shape, dtype name) of what the call takes.
         layout: its axes.
         group: the lines it is made of.
+        leaving: names of values that are read outside.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Written:
     operands: list[tuple[tuple[int, ...], str]]
     layout: Layout
     group: list[Line]
+    leaving: list[str]
 
 
 class _Inside(Emitter):
@@ -123,7 +125,16 @@ class _Writer:
         text += ["", "", *self._call()]
         statements = self._statements()
         operands = [(layout.arrays[r].shape, dtype_name(layout.shapes.dtype(r))) for r in self.reads]
-        return Written(self.name, "\n".join(text), numbered, statements, operands, layout, self.group)
+        return Written(
+            self.name,
+            "\n".join(text),
+            numbered,
+            statements,
+            operands,
+            layout,
+            self.group,
+            [line.name for line in self.leaving],
+        )
 
     # ------------------------------------------------------------------------------------------------ operators
     def _array(self, name: str) -> Array:
@@ -155,6 +166,8 @@ class _Writer:
             form = self.layout.form(line.name)
             if form.kind == "iota":
                 found |= dict.fromkeys(a for a in self._array(line.name).axes if a is not None and a.grid is not None)
+            rows = self.layout.axes_of(form.matrices[0]) if form.kind == "attention" and form.extra["causal"] else ()
+            found |= dict.fromkeys(a for a in rows if a.grid is not None)
             for axis in self.layout.axes_of(form.partial):
                 if axis.grid is not None and axis.size % axis.block:
                     found[axis] = None
@@ -170,8 +183,41 @@ class _Writer:
         return form.reads[0]
 
     def _item(self, line: Line, form: Form) -> str:
-        self.extents[line.name] = self.extents[form.reads[0]]
-        return f"{form.reads[0]}[{form.extra}]"
+        source = form.reads[0]
+        if self.layout.form(source).kind != "attention":
+            self.extents[line.name] = self.extents[source]
+            return f"{source}[{form.extra}]"
+        self.extents[line.name] = {a for a in self._array(line.name).axes if a is not None}
+        text = f"{source}[{form.extra}].reshape{self._array(line.name).block}"
+        dtype = self._leaves_as(line)
+        return text if dtype == "float32" else f"{text}.astype({dtype!r})"
+
+    def _attention(self, line: Line, form: Form) -> str:
+        rows, keys, _, width, breadth = (self.layout.axes_of(m) for m in form.matrices)
+        (row,) = rows
+        backward = form.extra["backward"]
+        shapes = [(rows, width), (keys, width), (keys, breadth)]
+        if backward:
+            shapes = [(rows, breadth), *shapes, (rows, breadth), (rows, ())]
+        operands = []
+        for name, (tall, wide) in zip(form.reads, shapes):
+            text = self._matrix(name, tall, wide, False)
+            if backward and tall == rows and row.grid is not None and row.size % row.block:
+                text = f"tile.kept({text}, 0, {self._first(row)}, {row.size})"
+            operands.append(text)
+        more = [f"causal={form.extra['causal']}", f"scale={form.extra['scale']!r}"]
+        if row.grid is not None and form.extra["causal"]:
+            more.append(f"first={self._first(row)}")
+        if form.extra["mask"]:
+            mask = form.reads[-1]
+            here = set(self._array(mask).axes)
+            shape = (row.block if row in here else 1, keys[0].block if keys[0] in here else 1)
+            text = f"{mask}.reshape{shape}"
+            if backward and row in here and row.grid is not None and row.size % row.block:
+                text = f"tile.kept({text}, 0, {self._first(row)}, {row.size})"
+            more.append(f"mask={text}")
+        self.extents[line.name] = set()
+        return f"tile.attention{'_backward' if backward else ''}({', '.join([*operands, *more])})"
 
     def _fill(self, line: Line, form: Form) -> str:
         self.extents[line.name] = set()

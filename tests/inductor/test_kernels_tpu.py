@@ -22,6 +22,7 @@ def interpreted(monkeypatch):
     """Values only: the real compiler is asked elsewhere. Blocks are small, so that small tensors have several."""
     monkeypatch.setattr(target, "COMPILE", False)
     monkeypatch.setattr(layout, "block_bytes", lambda chip: (1 << 14, 1 << 14))
+    monkeypatch.setattr(layout, "TILES_ELSEWHERE", (32, 128))
     monkeypatch.setattr(groups, "SMALL", 1 << 10)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*TPB424.*")
@@ -147,7 +148,7 @@ def test_gradients_of_kernels_are_eagers(dtype, interpreted, places):
 
 
 def test_every_kernel_of_forward_and_backward_compiles_offline():
-    report = inductor_backend.explain(Net(), rand(33, 40), target="tpu:v5e")
+    report = inductor_backend.explain(Net(), rand(33, 40), target="tpu:v5e", options={"kernels": "all"})
     assert [g.kind for g in report.graphs] == ["forward", "backward"]
     assert all(g.kernels and g.static.time_s > 0 and not g.static.refused for g in report.graphs)
     assert all(k.static.time_s > 0 and k.static.vmem_bytes for k in report.kernels)
@@ -160,6 +161,79 @@ def test_softmax_is_one_pass_at_the_bandwidth_of_hbm():
     assert kernel.static.bound == "hbm"
     assert report.graphs[0].static.time_s < 1.05 * 2 * 8192 * 4096 * 4 / 819e9
     assert "pl.BlockSpec((128, 4096), lambda i: (i, 0))" in report.graphs[0].source
+
+
+@pytest.mark.parametrize(
+    ("causal", "mask", "dtype"),
+    [(True, None, torch.float32), (False, torch.bool, torch.float32), (False, torch.float32, torch.bfloat16)],
+)
+def test_attention_forward_and_backward(causal, mask, dtype, interpreted, places, monkeypatch):
+    monkeypatch.setattr(layout, "TILES_ELSEWHERE", (16, 16))
+    mine = [rand(2, 3, n, 16, seed=n, dtype=dtype).requires_grad_() for n in (40, 41, 41)]
+    mine[1].data, mine[2].data = rand(2, 3, 40, 16, seed=8, dtype=dtype), rand(2, 3, 40, 16, seed=9, dtype=dtype)
+    theirs = [t.detach().clone().requires_grad_() for t in mine]
+    given = (
+        None if mask is None else (rand(40, 40, seed=5) > -0.5 if mask == torch.bool else rand(2, 1, 40, 40).to(dtype))
+    )
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=given, is_causal=causal)
+
+    gradient = rand(2, 3, 40, 16, seed=3, dtype=dtype)
+    compiled = torch.compile(attend, backend="pallas", options={"target": "tpu:v5e", "kernels": "all"})
+    got, want = compiled(*mine), attend(*theirs)
+    got.backward(gradient)
+    want.backward(gradient)
+    close = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(got, want, rtol=close, atol=close)
+    for a, b in zip(mine, theirs):
+        torch.testing.assert_close(a.grad, b.grad, rtol=close, atol=close)
+    assert [sum(len(p.kernels) for p in place.programs) for place in places] == [1, 1]
+
+
+def test_attention_beats_plain_xla_on_the_schedule():
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    args = [torch.zeros(1, 2, 512, 128, dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
+    mine, plain = (
+        inductor_backend.explain(attend, *args, target="tpu:v6e", options={"kernels": kernels})
+        for kernels in ("profitable", "none")
+    )
+    assert len(mine.kernels) == 2 and not plain.kernels
+    for a, b in zip(mine.graphs, plain.graphs):
+        assert a.static.time_s < b.static.time_s
+
+
+def test_what_xla_does_as_well_stays_with_xla():
+    report = inductor_backend.explain(lambda x: x.sum(0), torch.zeros(4, 16), target="tpu:v5e")
+    assert not report.kernels and report.graphs[0].static.declined
+    assert "XLA's own schedule takes" in str(report)
+
+
+def test_max_autotune_is_no_slower():
+    def product(x, w):
+        return torch.relu(x @ w)
+
+    args = [torch.zeros(512, 512, dtype=torch.bfloat16), torch.zeros(512, 1024, dtype=torch.bfloat16)]
+    plain, tuned = (
+        inductor_backend.explain(product, *args, target="tpu:v6e", options={"kernels": "all", "max_autotune": on})
+        for on in (False, True)
+    )
+    assert tuned.graphs[0].static.time_s <= plain.graphs[0].static.time_s
+
+
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune-no-cudagraphs"])
+def test_modes_without_a_meaning_are_refused(mode):
+    with pytest.raises(Diagnostic, match="TPB404"):
+        torch.compile(lambda x: x + 1, backend="pallas", mode=mode)(rand(3))
+
+
+def test_max_autotune_is_a_mode_and_pallas_is_listed():
+    assert torch.equal(torch.compile(lambda x: x + 1, backend="pallas", mode="max-autotune")(rand(3)), rand(3) + 1)
+    assert "pallas" in torch._dynamo.list_backends()
+    with pytest.raises(Diagnostic, match="TPB404"):
+        torch.compile(lambda x: x + 1, backend="pallas", options={"max_autotune": "yes"})(rand(3))
 
 
 def test_wide_numbers_are_refused(interpreted):
