@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from inductor_backend.ops.math import cos_fast, sin_fast
+from inductor_backend.ops.math import cos_fast, rsqrt, sin_fast
 from inductor_backend.ops.pointwise import clamp
 from inductor_backend.ops.table import COMPLEX_TO_FLOAT, INT_TO_FLOAT, KEEP, NO_OPMATH, POINTWISE, cast, pointwise, row
 
@@ -29,7 +29,7 @@ for _name, _fn in {
     "log10": jnp.log10,
     "log1p": jnp.log1p,
     "sqrt": jnp.sqrt,
-    "rsqrt": lax.rsqrt,
+    "rsqrt": rsqrt,
     "sin": sin_fast,
     "cos": cos_fast,
     "tan": jnp.tan,

@@ -47,3 +47,13 @@ def _fast(exact, phase: int):
 
 sin_fast = _fast(jnp.sin, 0)
 cos_fast = _fast(jnp.cos, 1)
+
+
+def rsqrt(x):
+    """1 / sqrt(x).
+
+    XLA makes a reciprocal square root of the plain form, which is scalar on the CPU; it doesn't see through this one.
+    """
+    if x.dtype not in (jnp.float32, jnp.float64):
+        return jax.lax.rsqrt(x)
+    return jnp.where(x != x, x, jnp.ones((), x.dtype)) / jnp.sqrt(x)

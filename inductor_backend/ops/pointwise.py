@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from inductor_backend.ops.math import rsqrt
 from inductor_backend.ops.table import (
     BOOL_OUT,
     COMPLEX_TO_FLOAT,
@@ -83,10 +84,19 @@ def _fmod(x, y):
     return lax.rem(*_pair(x, y))
 
 
+def _whole_quotient(x, y):
+    """Quotient towards zero and what is left, of whole numbers: the processor divides once for both."""
+    quotient = lax.div(x, y)
+    return quotient, x - quotient * y
+
+
 def _floor_divide(x, y):
     x, y = _pair(x, y)
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        return jnp.floor_divide(x, y)
+        quotient, rest = _whole_quotient(x, y)
+        if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
+            return quotient
+        return jnp.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
     # C's fmod algorithm: floor(x / y) alone is off by one when the quotient rounds up to an integer.
     mod = lax.rem(x, y)
     quotient = (x - mod) / y
@@ -125,7 +135,7 @@ def floor_divide(x, y):
 def remainder(x, y):
     """Python's modulo: the result has the divisor's sign."""
     x, y = _pair(x, y)
-    mod = lax.rem(x, y)
+    mod = lax.rem(x, y) if jnp.issubdtype(x.dtype, jnp.floating) else _whole_quotient(x, y)[1]
     if jnp.issubdtype(mod.dtype, jnp.unsignedinteger):
         return mod
     return jnp.where((mod != 0) & ((y < 0) != (mod < 0)), mod + y, mod)
@@ -192,7 +202,7 @@ def pow_(x, y):
             if y == 0.5:
                 return jnp.sqrt(x)
             if y == -0.5:
-                return lax.rsqrt(x)
+                return rsqrt(x)
             if y == -1:
                 return 1 / x
             if y == -2:
