@@ -151,6 +151,14 @@ def silu(x):
     return x / (1 + jnp.exp(-x))
 
 
+@row("aten.glu.default")
+def glu(x, dim=-1):
+    """One half times the sigmoid of the other."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32)) if x.dtype in (jnp.bfloat16, jnp.float16) else x
+    a, b = jnp.split(wide, 2, dim)
+    return (a / (1 + jnp.exp(-b))).astype(x.dtype)
+
+
 @pointwise("aten.softplus.default")
 def softplus(x, beta=1, threshold=20):
     """log(1 + exp(beta x)) / beta, x itself above the threshold."""

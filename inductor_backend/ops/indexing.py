@@ -239,7 +239,15 @@ def index_reduce(x, dim, index, src, reduce, include_self=True):
     return _reduced_into(x, lambda v: v.at[where], src, reduce, include_self).reshape(shape)
 
 
-@row("aten.index_add.default", bounds=_ALONG)
+def _same_slices(x, dim, index, src, alpha=1):
+    """Whether the slices of `src` have the shape of those of `x`; the meta function lets others through."""
+    if src.dim() != x.dim():
+        return False
+    pairs = [(a, b) for d, (a, b) in enumerate(zip(x.shape, src.shape)) if d != dim % max(x.dim(), 1)]
+    return all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
+
+
+@row("aten.index_add.default", bounds=_ALONG, supports=_same_slices)
 def index_add(x, dim, index, src, alpha=1):
     """`x` with slices added to."""
     shape, src = x.shape, jnp.atleast_1d(cast(src, x.dtype))

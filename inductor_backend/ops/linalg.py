@@ -213,3 +213,13 @@ def pdist(x, p=2):
     """Distances of every row from every later row."""
     first, second = np.triu_indices(x.shape[0], 1)
     return _norm(x[first] - x[second], p)
+
+
+@row("aten._cdist_backward.default", supports=lambda g, a, b, p, d: p in (1, 2) and a.numel() > 0 and b.numel() > 0)
+def cdist_backward(grad, a, b, p, distances):
+    """The gradient of the rows of `a`; where a distance is 0 it is 0."""
+    difference = a[..., :, None, :] - b[..., None, :, :]
+    if p == 1:
+        return jnp.sum(grad[..., None] * jnp.sign(difference), -2)
+    unit = jnp.where(distances == 0, 0, grad / jnp.where(distances == 0, 1, distances))
+    return jnp.sum(unit[..., None] * difference, -2)

@@ -146,7 +146,11 @@ def _reflected(place, low: float, high: float):
 def _placed(place, size: int, padding: int, align: bool):
     if padding == 2:
         place = _reflected(place, 0.0, size - 1.0) if align else _reflected(place, -0.5, size - 0.5)
-    return jnp.clip(place, 0, size - 1) if padding else place
+    if not padding:
+        return place
+    # Clamped places, the border itself among them, have no gradient.
+    inside = (place > 0) & (place < size - 1)
+    return jnp.where(inside, place, lax.stop_gradient(jnp.clip(place, 0, size - 1)))
 
 
 def _grid_sample(x, grid, mode: int, padding: int, align: bool):
@@ -185,3 +189,28 @@ def grid_sampler_3d(x, grid, mode, padding, align_corners):
     """Samples of a volume at the places of a grid."""
     wide = _wide(x.dtype)
     return _grid_sample(x.astype(wide), grid.astype(wide), mode, padding, align_corners).astype(x.dtype)
+
+
+def _grid_gradient(grad, x, grid, mode, padding, align_corners, output_mask):
+    """(the gradient of x, the gradient of the grid), None for what isn't wanted."""
+    wide = _wide(x.dtype)
+    sample = lambda v, g: _grid_sample(v, g, mode, padding, align_corners)
+    _, back = jax.vjp(sample, x.astype(wide), grid.astype(wide))
+    found = [g.astype(x.dtype) for g in back(grad.astype(wide))]
+    return [g if wanted else None for g, wanted in zip(found, output_mask)]
+
+
+def _gradient_samples(grad, x, grid, mode, *rest):
+    return _samples(x, grid, mode)
+
+
+@row("aten.grid_sampler_2d_backward.default", supports=_gradient_samples)
+def grid_sampler_2d_backward(grad, x, grid, mode, padding, align_corners, output_mask):
+    """Gradients of bilinear or nearest samples of a plane."""
+    return _grid_gradient(grad, x, grid, mode, padding, align_corners, output_mask)
+
+
+@row("aten.grid_sampler_3d_backward.default", supports=_gradient_samples)
+def grid_sampler_3d_backward(grad, x, grid, mode, padding, align_corners, output_mask):
+    """Gradients of bilinear or nearest samples of a volume."""
+    return _grid_gradient(grad, x, grid, mode, padding, align_corners, output_mask)

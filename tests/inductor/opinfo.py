@@ -54,6 +54,13 @@ def name_of(op: Any) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
+def spread(count: int, limit: int) -> list[int]:
+    """`limit` of so many samples, evenly spread; all of them for 0."""
+    if not limit or limit >= count:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / max(limit - 1, 1)) for i in range(limit)})
+
+
 # ------------------------------------------------------------------------------------------------------ one sample
 class Judge:
     """Runs the samples of one worker process."""
@@ -72,10 +79,13 @@ class Judge:
         torch, op = self.torch, self.ops[name]
         torch.manual_seed(0)
         made = list(op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=grads))
-        count = len(made)
-        if not limit or limit >= count:
-            return made, list(range(count))
-        return made, sorted({round(i * (count - 1) / max(limit - 1, 1)) for i in range(limit)})
+        return made, spread(len(made), limit)
+
+    def refused(self, name: str, limit: int) -> tuple[list[Any], list[int]]:
+        """The OpInfo's inputs that eager refuses, and which of them are judged."""
+        op = self.ops[name]
+        made = [e.sample_input for e in op.error_inputs("cpu")] if op.error_inputs_func is not None else []
+        return made, spread(len(made), limit)
 
     def judge(self, name: str, dtype: str, sample: Any, grads: bool, dynamic: bool | None) -> dict[str, Any]:
         """The record of one sample."""
@@ -323,7 +333,8 @@ def work() -> None:
         name, dtype, grads = task["op"], task["dtype"], task["grads"]
         grads = grads and judge.ops[name].supports_autograd and dtype in ("float32", "bfloat16")
         try:
-            made, chosen = judge.samples(name, dtype, task["limit"], grads)
+            limit = task["limit"]
+            made, chosen = judge.refused(name, limit) if task["errors"] else judge.samples(name, dtype, limit, grads)
         except Exception as failure:
             tell({"sample": -1, "verdict": "skipped", "detail": f"no samples: {failure}"[:300]})
             chosen, made = [], []
@@ -475,6 +486,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=90, help="time limit of one sample")
     parser.add_argument("--grads", action="store_true", help="gradients of float32 and bfloat16 samples too")
+    parser.add_argument("--errors", action="store_true", help="inputs that eager refuses, instead of samples")
     parser.add_argument("--dynamic", action="store_true", help="compile with dynamic=True")
     parser.add_argument("--again", help="a JSON file: only the operators and dtypes that went wrong in it")
     parser.add_argument("--json", help="where the records go")
@@ -487,7 +499,7 @@ def main() -> None:
     only = [int(n) for n in given.only.split(",") if n]
     tasks = plan(
         given.ops.split(",") if given.ops else None, given.dtypes.split(","), (index, count),
-        limit=given.limit, grads=given.grads, dynamic=given.dynamic, only=only,
+        limit=given.limit, grads=given.grads, dynamic=given.dynamic, only=only, errors=given.errors,
     )  # fmt: skip
     if given.again:
         bad = {(r["op"], r["dtype"]) for r in json.loads(Path(given.again).read_text()) if r["verdict"] not in GOOD}
