@@ -28,6 +28,13 @@ _ALIASING = {
     "aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default", "aten.alias.default",
     "aten.detach.default",
 }  # fmt: skip
+#: These compute nothing that a segment could hold: seeds of torch's generator, the order of effects.
+_HOST = (
+    "prims.inductor_seeds.default",
+    "prims.inductor_seed.default",
+    "prims._make_token.default",
+    "prims._sink_tokens.default",
+)
 #: Of these, elements may be left out: only followed when the base is an input, which exists anyway.
 _CROPPING = {"aten.slice.Tensor", "aten.select.int"}
 #: Of a computed value, these share its memory as well.
@@ -381,7 +388,7 @@ def _why_aten(
         return "" if node.args[0] in plan.aten else None
     if node.name in refused:
         return refused[node.name]
-    if name_of(node.target) in ("prims.inductor_seeds.default", "prims.inductor_seed.default"):
+    if name_of(node.target) in _HOST:
         return ""
     if row_of(node) is None:
         found = inline(node, plan)

@@ -40,11 +40,10 @@ def gcd(x, y):
 @row("aten.frexp.Tensor", kind=POINTWISE, supports=lambda x: x.is_floating_point() and x.dtype.itemsize >= 4)
 def frexp(x):
     """(mantissa in [1/2, 1), exponent); what isn't finite is its own mantissa."""
-    # Numbers below the normal range are lifted into it first: jnp.frexp misreads them.
-    tiny = (jnp.abs(x) < jnp.finfo(x.dtype).tiny) & (x != 0)
-    mantissa, exponent = jnp.frexp(jnp.where(tiny, x * jnp.asarray(2.0**60, x.dtype), x))
-    odd = ~jnp.isfinite(x) | (x == 0)
-    return jnp.where(odd, x, mantissa), jnp.where(odd, 0, jnp.where(tiny, exponent - 60, exponent)).astype(jnp.int32)
+    mantissa, exponent = jnp.frexp(x)
+    # XLA counts what is below the normal range as zero.
+    odd = ~jnp.isfinite(x) | (jnp.abs(x) < jnp.finfo(x.dtype).tiny)
+    return jnp.where(odd, x, mantissa), jnp.where(odd, 0, exponent).astype(jnp.int32)
 
 
 pointwise("aten.special_modified_bessel_i0.default", promote=INT_TO_FLOAT)(lambda x: special.i0(x))
