@@ -451,6 +451,17 @@ def _leaves(value: Any) -> Iterator[Traced]:
             yield from _leaves(v)
 
 
+def slots(value: Any) -> Iterator[Slot]:
+    """Every slot in nested arguments."""
+    if isinstance(value, Slot):
+        yield value
+    elif isinstance(value, Made):
+        yield from slots(value.parts)
+    elif isinstance(value, tuple | list):
+        for v in value:
+            yield from slots(v)
+
+
 def _distinct(traced: Iterator[Traced]) -> Iterator[Traced]:
     seen = set()
     for t in traced:
@@ -477,7 +488,7 @@ def _run(form: str, *args: Any) -> None:
     if found.problem is not None:
         raise found.problem
     *written, read, numbers, floats = args
-    given = Given(written, read, numbers, floats)
+    given = Given(written, read, numbers, [f.item() for f in floats])
     args = tuple(given.fill(a) for a in found.args)
     kwargs = {n: given.fill(v) for n, v in found.kwargs.items()}
     with placed(found.where), launching():
@@ -569,7 +580,8 @@ def launch_traced(kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[s
     # Gradients do not flow through a kernel, whoever launches it.
     written, read = ([t.detach() if t.requires_grad else t for t in part] for part in lists[:2])
     plain = [t.clone() if compat.is_retyped(t) else t for t in written]
-    operator(len(written))(found.form.key, *plain, read, *lists[2:])
+    floats = [torch.ones((), dtype=torch.float64) * f for f in lists[3]]
+    operator(len(written))(found.form.key, *plain, read, lists[2], floats)
     for t, new in zip(written, plain):
         if new is not t:
             t.copy_(new)
@@ -596,7 +608,7 @@ _defined: set[str] = set()
 
 def _define(name: str, written: int) -> None:
     tensors = "".join(f"Tensor(a{i}!) written{i}, " for i in range(written))
-    _library.define(f"{name}(str form, {tensors}Tensor[] read, SymInt[] numbers, float[] floats) -> ()")
+    _library.define(f"{name}(str form, {tensors}Tensor[] read, SymInt[] numbers, Tensor[] floats) -> ()")
     _library.impl(name, _run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"torch_pallas::{name}", _shapes, lib=_library)
     torch.library.register_vmap(f"torch_pallas::{name}", _batched, lib=_library)

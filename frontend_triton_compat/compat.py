@@ -64,6 +64,7 @@ def _variable() -> type:
     from torch._dynamo.exc import unimplemented
     from torch._dynamo.guards import GuardBuilder, install_guard
     from torch._dynamo.variables.base import VariableTracker
+    from torch._dynamo.variables.builder import wrap_fx_proxy
     from torch._dynamo.variables.dicts import ConstDictVariable
     from torch._dynamo.variables.higher_order_ops import TorchHigherOrderOperatorVariable
     from torch._dynamo.variables.lists import BaseListVariable
@@ -168,13 +169,23 @@ def _variable() -> type:
                 for v, t in zip(written, found.written)
             ]
             proxies = [v.as_proxy() for v in plain]
-            lists = [[v.as_proxy() for v in read]]
-            lists += [[t.handle.as_proxy() for t in part] for part in (found.numbers, found.floats)]
+            lists = [[v.as_proxy() for v in read], [t.handle.as_proxy() for t in found.numbers]]
+            lists.append([self._as_tensor(tx, t.handle) for t in found.floats])
             tx.output.create_proxy("call_function", operator(len(written)), (found.form.key, *proxies, *lists), {})
             for variable, new in zip(written, plain):
                 if new is not variable:
                     variable.call_method(tx, "copy_", [new], {})
             return VariableTracker.build(tx, None)
+
+        @staticmethod
+        def _as_tensor(tx: Any, number: Any) -> Any:
+            """A symbolic float's proxy as a tensor: torch makes a constant of one that no tensor operator takes."""
+            one = wrap_fx_proxy(
+                tx, tx.output.create_proxy("call_function", torch.ones, ((),), {"dtype": torch.float64})
+            )
+            return wrap_fx_proxy(
+                tx, tx.output.create_proxy("call_function", torch.mul, (one.as_proxy(), number.as_proxy()), {})
+            ).as_proxy()
 
         @staticmethod
         def _tensor(tx: Any, traced: Traced) -> Any:

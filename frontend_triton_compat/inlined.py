@@ -8,19 +8,19 @@ inlined computes what the operator would; a kernel that is refused is a diagnost
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from bridge import compat
-from bridge.diagnostics import Where, error
+from bridge.diagnostics import Diagnostic, Where, error
 from frontend_triton_compat import hooks
 from frontend_triton_compat.access import Memory
 from frontend_triton_compat.arguments import Aliases, Call, flat_params, grid_of, placed
 from frontend_triton_compat.autotune import Autotuner, Heuristics
-from frontend_triton_compat.captured import Form, Given, form_of
+from frontend_triton_compat.captured import Form, Given, Slot, form_of, slots
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.ir import walk
@@ -61,6 +61,23 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Later:
+    """A number that is known when the program runs: ``number`` or ``float``, which of them, the dtype it gets."""
+
+    kind: str
+    index: int
+    dtype: str
+
+
+class Decides(Exception):
+    """A number that was to be known when the program runs decides what the program is."""
+
+    def __init__(self, index: int):
+        super().__init__(index)
+        self.index = index
+
+
+@dataclass(frozen=True)
 class Inlined:
     """A launch as source.
 
@@ -70,7 +87,7 @@ class Inlined:
         where: the user's line that launches.
         source: a standalone module.
         entry: its function, which takes `takes` and returns a tuple of `gives`.
-        takes: windows, and for a number its dtype and value.
+        takes: windows, and for a number its dtype and value, or that it comes later.
         gives: windows that are new.
     """
 
@@ -79,12 +96,17 @@ class Inlined:
     where: Where | None
     source: str
     entry: str
-    takes: tuple[Part | tuple[str, float], ...]
+    takes: tuple[Part | Later | tuple[str, float], ...]
     gives: tuple[Part, ...]
 
 
 def inline(
-    key: str, written: Sequence[Lying], read: Sequence[Lying], numbers: Sequence[int], floats: Sequence[float]
+    key: str,
+    written: Sequence[Lying],
+    read: Sequence[Lying],
+    numbers: Sequence[int],
+    floats: int,
+    later: frozenset[int] = frozenset(),
 ) -> Inlined | str:
     """A launch as source, or why it can't be inlined.
 
@@ -92,10 +114,12 @@ def inline(
         key: of its form.
         written: the tensors that are stored to.
         read: the others.
-        numbers: symbolic integers.
-        floats: symbolic floats.
+        numbers: symbolic integers, as they are now.
+        floats: how many symbolic floats there are; all are known when the program runs.
+        later: which of the integers are known when the program runs.
 
     Raises:
+        Decides: one of `later` can't be.
         Diagnostic: the launch is wrong, or its kernel has no translation.
     """
     form = form_of(key)
@@ -108,7 +132,7 @@ def inline(
         return "a tensor of the launch has no elements"
     with placed(form.where), compat.without_modes():
         try:
-            return _inline(form, jitted, written, read, numbers, floats)
+            return _inline(form, jitted, written, read, numbers, floats, later)
         except SURPRISES as surprise:
             raise defect(jitted.fn.__name__, form.where or jitted.where, surprise) from surprise
 
@@ -119,10 +143,17 @@ def _inline(
     written: Sequence[Lying],
     read: Sequence[Lying],
     numbers: Sequence[int],
-    floats: Sequence[float],
+    floats: int,
+    later: frozenset[int],
 ) -> Inlined | str:
+    names = _names(form, jitted)
+    for index in later:
+        if ("number", index) not in names or form.kernel is not jitted:
+            raise Decides(index)
+    if any(("float", index) not in names for index in range(floats)):
+        return "a tuple holds a number that is known only when the graph runs"
     stands = [[_stand_in(t, form.kernel) for t in part] for part in (written, read)]
-    given = Given(*stands, numbers, floats)
+    given = Given(*stands, numbers, [0.5] * floats)
     args = tuple(given.fill(a) for a in form.args)
     kwargs = {n: given.fill(v) for n, v in form.kwargs.items()}
     grid = form.grid(given)
@@ -141,7 +172,15 @@ def _inline(
         if found is None:
             return f"argument {name!r} is a tensor seen as another dtype"
         lying[name] = found
-    plan, module = _emitted(jitted, call, sizes, lying)
+    plan, module = _emitted(jitted, call, sizes, lying, {})
+    if later:
+        own = plan.outline()
+        try:
+            plan, module = _emitted(jitted, call, sizes, lying, {n for i in later for n in names["number", i]})
+        except (Diagnostic, *SURPRISES):
+            raise Decides(min(later)) from None
+        if plan.outline() != own:
+            raise Decides(min(later))
     declared = {id(t) for t in written}
     for name in plan.written:
         if id(lying[name]) not in declared:
@@ -152,8 +191,14 @@ def _inline(
     note_short_grid(plan, sizes)
     kinds = {p.name: p.type.numpy_name for p in flat_params(plan.kernel.params) if p.kind in ("float", "int")}
     scalars = {**call.ints, **call.scalars}
+    later_slots = {("number", i) for i in later} | {("float", i) for i in range(floats)}
+    coming = {name: slot for slot in later_slots for name in names[slot]}
     takes = tuple(
-        (kinds[o.param], scalars[o.param]) if o.scalar else _part(lying[o.param], o.start, o.shape)
+        Later(*coming[o.param], kinds[o.param])
+        if o.param in coming
+        else (kinds[o.param], scalars[o.param])
+        if o.scalar
+        else _part(lying[o.param], o.start, o.shape)
         for o in module.operands
     )
     gives = tuple(_part(lying[r.param], r.start, r.shape) for r in module.results)
@@ -162,16 +207,32 @@ def _inline(
 
 
 def _emitted(
-    jitted: JITFunction, call: Call, sizes: tuple[int, int, int], lying: Mapping[str, Lying]
+    jitted: JITFunction,
+    call: Call,
+    sizes: tuple[int, int, int],
+    lying: Mapping[str, Lying],
+    runtime: Collection[str],
 ) -> tuple[Schedule, Module]:
     forms = jitted._specialised
     memories = {n: Memory(n, t.shape, t.strides, t.offset, t.room - t.offset) for n, t in lying.items()}
     aliases = _aliases(lying)
-    params = run_time(call.params, frozenset())
+    params = run_time(call.params, frozenset(runtime))
     build = lambda: parse(jitted.__translated__, params, sizes, None, call.debug)
     plan, module = plan_for(build, memories, aliases, cpu.emit, chunked=True)
     forms._check_outputs(plan, memories, aliases)
     return plan, module
+
+
+def _names(form: Form, jitted: JITFunction) -> dict[tuple[str, int], list[str]]:
+    """The parameters that take a symbolic number, by (kind, index); empty for one that goes elsewhere too."""
+    named = [*zip(jitted._signature.names, form.args), *form.kwargs.items()]
+    names: dict[tuple[str, int], list[str]] = {}
+    for name, value in named:
+        if isinstance(value, Slot):
+            names.setdefault((value.kind, value.index), []).append(name)
+    for slot in slots((*(v for _, v in named if not isinstance(v, Slot)), *(g for _, g in form.grids))):
+        names.pop((slot.kind, slot.index), None)
+    return names
 
 
 def _why_alone(plan: Schedule, module: Module, lying: Mapping[str, Lying]) -> str:

@@ -118,16 +118,25 @@ class CompiledGraph:
         """The callable that AOTAutograd gets: takes a list and empties it."""
         if not self.dynamic:
             return self.build(list(inputs))
-        symbolic = [n not in self.numbers and _symbolic(n.meta.get("val")) for n in self.placeholders]
-        positions = [i for i, s in enumerate(symbolic) if s]
+        positions = self.positions()
+        launched = [i for i, n in enumerate(self.placeholders) if any("launch" in user.meta for user in n.users)]
+        numbers = [i for i in launched if self.placeholders[i] in self.numbers]
         runners = self.runners
 
-        def run(args: list[Any]) -> Any:
+        def keyed(args: list[Any]) -> Any:
             key = tuple([_key(args[i]) for i in positions])
+            # A kernel's integer has 32 bits or 64, as its number needs.
+            return (key, *[-(2**31) <= args[i] < 2**31 for i in numbers]) if numbers else key
+
+        def run(args: list[Any]) -> Any:
+            key = keyed(args)
             runner = runners.get(key)
             if runner is None:
                 with self.lock:
                     runner = runners.get(key) or self.build(args)
+                    if numbers:
+                        positions[:] = self.positions()  # a number may have turned out to decide something
+                        key = keyed(args)
                     runners[key] = runner
                     if len(runners) > _SPECIALISATIONS:
                         runners.popitem(last=False)
@@ -135,6 +144,10 @@ class CompiledGraph:
 
         run._boxed_call = True
         return run
+
+    def positions(self) -> list[int]:
+        """The inputs whose sizes, or values, a runner is made for."""
+        return [i for i, n in enumerate(self.placeholders) if n not in self.numbers and _symbolic(n.meta.get("val"))]
 
     def build(self, actual: list[Any]) -> Callable[[list[Any]], Any]:
         """A runner for one set of sizes. An operator that jax can't compile is moved to ATen and the build repeated."""
@@ -144,6 +157,9 @@ class CompiledGraph:
                 plan = analyse(self.gm, actual, self.refused, reject, self.numbers, inline)
             except Diagnostic as diagnostic:
                 return raiser(diagnostic)
+            except launches.Structural as found:
+                self.numbers.discard(found.node)
+                continue
             except Unbacked as unknown:
                 return self.eager(f"a size depends on data ({unknown})")
             assembly = None

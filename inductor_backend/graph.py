@@ -119,6 +119,7 @@ class Graph:
     aten: dict[Node, str]
     symbols: Mapping[sympy.Symbol, Any] = field(default_factory=dict)
     inlined: dict[Node, Any] = field(default_factory=dict)
+    later: dict[Node, Any] = field(default_factory=dict)
 
     def spec(self, node: Node) -> Any:
         """`Spec` of a tensor node; a list of them for a node with several results."""
@@ -274,11 +275,17 @@ def operand_numbers(gm: torch.fx.GraphModule) -> set[Node]:
         value = node.meta.get("val")
         if node.op != "placeholder" or not isinstance(value, torch.SymInt) or not value.node.expr.is_Symbol:
             continue
-        rows = [row_of(user) for user in node.users if user.op == "call_function"]
-        plain = len(rows) == len(node.users) and all(r and r.kind == POINTWISE and r.promote != KEEP for r in rows)
-        if plain and value.node.expr not in sized and all(node in user.args for user in node.users):
+        if value.node.expr not in sized and all(_only_an_operand(node, user) for user in node.users):
             found.add(node)
     return found
+
+
+def _only_an_operand(node: Node, user: Node) -> bool:
+    """Whether a number is an operand of a pointwise operator, or one of a launch that it may not decide."""
+    if "launch" in user.meta:
+        return node in arguments(user)[3]
+    entry = row_of(user) if user.op == "call_function" else None
+    return entry is not None and entry.kind == POINTWISE and entry.promote != KEEP and node in user.args
 
 
 def analyse(
@@ -328,6 +335,7 @@ def analyse(
     for node, value in zip(placeholders, actual, strict=True):
         if node in numbers:
             plan.specs[node] = Spec((), (), torch.int64)
+            plan.later[node] = value
         elif not isinstance(value, torch.Tensor):
             plan.static[node] = concrete(value, symbols)
 

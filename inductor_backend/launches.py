@@ -20,16 +20,27 @@ from bridge.compat import hint_of
 from bridge.diagnostics import Where
 from frontend_triton_compat.captured import launched_by
 from frontend_triton_compat.captured import operator as launch_operator
-from frontend_triton_compat.inlined import Inlined, Lying, Part, inline
+from frontend_triton_compat.inlined import Decides, Inlined, Later, Lying, Part, inline
 from inductor_backend import compat
 from inductor_backend.graph import Graph, Spec, arguments, shared_root, spec_of
 
-__all__ = ["Inline", "apart", "collected", "inline_of", "launched", "on_tensors"]
+__all__ = ["Inline", "Structural", "apart", "collected", "inline_of", "launched", "on_tensors"]
 
 
 def launched(form: str, bases: Sequence[Any], roots: Sequence[Any], numbers: Any, floats: Any) -> Any:
     """A launch as a function: what the bases hold afterwards. A target of graph nodes; see `on_tensors`."""
     raise NotImplementedError("a plan says how tensors lie in the bases and roots")
+
+
+launched.__name__ = "torch_pallas.launch"  # in notes
+
+
+class Structural(Exception):
+    """A whole number that was to enter as an array decides what a launch is."""
+
+    def __init__(self, node: Node):
+        super().__init__(node.name)
+        self.node = node
 
 
 @dataclass(frozen=True)
@@ -126,9 +137,9 @@ def inline_of(node: Node, plan: Graph) -> Inline | str | None:
         spec = plan.specs[value]
         if not isinstance(spec, Spec) or spec.order() is None:
             return "an operand is not dense"
-    numbers = [_number(n, plan) for n in numbers]
-    floats = [_number(n, plan) for n in floats]
-    if None in numbers or None in floats:
+    later = {i for i, n in enumerate(numbers) if isinstance(n, Node) and n in plan.later}
+    values = [plan.later.get(n, plan.static.get(n)) if isinstance(n, Node) else n for n in numbers]
+    if None in values:
         return "a number is known only when the graph runs"
 
     def lying(entry: tuple[int, Any], first: int) -> Lying:
@@ -142,21 +153,22 @@ def inline_of(node: Node, plan: Graph) -> Inline | str | None:
     read = [lying(v, len(bases)) for v in views.read]
     if any(plan.specs[operands[t.memory]].dtype != t.dtype or t.offset < 0 for t in (*written, *read)):
         return "a tensor is another one's memory under another dtype"
-    found = inline(form, written, read, numbers, floats)
+    try:
+        found = inline(form, written, read, values, len(floats), frozenset(later))
+    except Decides as decides:
+        raise Structural(numbers[decides.index]) from None
     if isinstance(found, str):
         return found
     used = sorted({p.memory for p in (*found.takes, *found.gives) if isinstance(p, Part)} | set(range(len(bases))))
-    text = _text(found, [plan.specs[v] for v in operands], used, len(bases))
-    return Inline(found.name, found.launched, text, found.where, tuple(operands[i] for i in used))
+    coming = sorted({(t.kind, t.index) for t in found.takes if isinstance(t, Later)})
+    text = _text(found, [plan.specs[v] for v in operands], used, len(bases), coming)
+    extra = [numbers[i] if kind == "number" else floats[i] for kind, i in coming]
+    return Inline(found.name, found.launched, text, found.where, (*(operands[i] for i in used), *extra))
 
 
 def apart(node: Node, plan: Graph) -> str | None:
     """As `inline_of` for a graph on a TPU, where launches stay operators."""
     return "a launch is not part of a graph for a TPU yet" if node.target is launched else None
-
-
-def _number(value: Any, plan: Graph) -> Any:
-    return plan.static.get(value) if isinstance(value, Node) else value
 
 
 def _fills(example: torch.Tensor) -> bool:
@@ -165,10 +177,10 @@ def _fills(example: torch.Tensor) -> bool:
     return offset == 0 and size == count * example.element_size()
 
 
-def _text(found: Inlined, specs: list[Spec], used: list[int], bases: int) -> str:
-    """A function of the operands in `used` that returns the new bases."""
+def _text(found: Inlined, specs: list[Spec], used: list[int], bases: int, coming: list[tuple[str, int]]) -> str:
+    """A function of the operands in `used`, and of numbers, that returns the new bases."""
     name = {i: f"base{i}" if i < bases else f"input{i - bases}" for i in used}
-    lines = [f"def run({', '.join(name[i] for i in used)}):"]
+    lines = [f"def run({', '.join([*(name[i] for i in used), *(f'{kind}{i}' for kind, i in coming)])}):"]
     flat: dict[int, str] = {}
 
     def memory(i: int) -> str:
@@ -180,7 +192,9 @@ def _text(found: Inlined, specs: list[Spec], used: list[int], bases: int) -> str
 
     takes = []
     for take in found.takes:
-        if not isinstance(take, Part):
+        if isinstance(take, Later):
+            takes.append(f"jnp.reshape({take.kind}{take.index}, (1,)).astype({take.dtype!r})")
+        elif not isinstance(take, Part):
             kind, value = take
             takes.append(f"jnp.full((1,), {value!r}, {kind!r})")
         elif _is_all(take, specs[take.memory]):
@@ -247,7 +261,7 @@ def on_tensors(node: Node, plan: Graph) -> Any:
             [_view(values[which], spec, nodes[which], symbols) for which, spec in part]
             for part, values, nodes in zip(places, (news, roots), (node.args[1], node.args[2]))
         ]
-        call(form, *lists[0], lists[1], numbers, floats)
+        call(form, *lists[0], lists[1], [int(n) for n in numbers], floats)
         return news
 
     return run

@@ -5,7 +5,7 @@ import torch
 
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
-from bridge.diagnostics import strict
+from bridge.diagnostics import Diagnostic, strict
 
 
 @triton.jit
@@ -36,6 +36,18 @@ def norm_backward(dx, dy, x, weight, inverse, n, BLOCK: tl.constexpr):
     g = tl.load(dy + row * n + i, mask=i < n, other=0.0) * tl.load(weight + i, mask=i < n, other=0.0)
     scale = tl.load(inverse + row)
     tl.store(dx + row * n + i, scale * (g - v * scale * scale * tl.sum(g * v, 0) / n), mask=i < n)
+
+
+@triton.jit
+def noisy(out, x, seed, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) + tl.rand(seed, i), mask=i < n)
+
+
+@triton.jit
+def misspelt(out, x, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, lod(x + i))  # noqa: F821
 
 
 @triton.autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])
@@ -244,3 +256,83 @@ def test_a_checkpointed_launch_runs_again_in_the_backward():
 def test_a_map_in_eager_launches_once_an_element():
     x = torch.randn(4, 3)
     assert torch.equal(mapped(x, None), x * 2)
+
+
+def test_numbers_that_are_data_vary_without_another_build(emitted):
+    def f(x, seed, factor, limit):
+        out = torch.empty_like(x)
+        noisy[(1,)](out, x, seed, x.numel(), BLOCK=64)
+        scale[(1,)](out, factor, 64, 64, BLOCK=64)
+        scale[(1,)](out, 2.0, limit, 64, BLOCK=64)  # decides where the mask ends
+        return out + seed
+
+    compiled = torch.compile(f, backend="pallas", fullgraph=True, dynamic=True)
+    x = torch.randn(64)
+    for seed, factor in ((2, 0.5), (3, -1.5), (17, -0.0), (123456, float("inf")), (-5, 1e-3)):
+        torch.testing.assert_close(compiled(x, seed, factor, 9), f(x, seed, factor, 9))
+    assert len(emitted) == 1
+    for seed, limit in ((4, 10), (2**40, 10), (2**40 + 1, 11), (5, 11)):
+        torch.testing.assert_close(compiled(x, seed, 2.5, limit), f(x, seed, 2.5, limit))
+    assert len(emitted) == 5  # wide seeds, and each limit
+
+
+@pytest.mark.filterwarnings("ignore:TPB403")  # an empty tensor: the launch stays an operator, and refuses it
+@pytest.mark.parametrize("backend", ["aot_eager", "pallas"])
+def test_a_wrong_launch_or_kernel_is_a_diagnostic_with_the_users_line(backend):
+    def misspells(x):
+        out = torch.empty_like(x)
+        misspelt[(1,)](out, x, BLOCK=64)
+        return out
+
+    def forgets(x):
+        out = torch.empty_like(x)
+        add[(1,)](out, x)  # no y
+        return out
+
+    def overlaps(x):
+        out = torch.empty_like(x)
+        add[(1,)](out.expand(3, 64), x, x, 3, BLOCK=64)
+        return out
+
+    def writes_nowhere(x):
+        out = torch.empty(0)
+        add[(1,)](out, x, x, 3, BLOCK=64)
+        return out
+
+    for f, code, text in (
+        (misspells, "TPB204", "lod(x + i)"),
+        (forgets, "TPB250", "no y"),
+        (overlaps, "TPB255", "expand"),
+        (writes_nowhere, "TPB254", "BLOCK=64"),
+    ):
+        with pytest.raises(Diagnostic, match=code) as caught:
+            torch.compile(f, backend=backend, fullgraph=True)(torch.randn(64))
+        assert text in caught.value.where.text() and caught.value.where.file == __file__
+
+
+def test_tracers_see_a_launch_and_nothing_runs():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x = torch.randn(100, 3)
+    for mode in ("real", "fake", "symbolic"):
+        graph = make_fx(lambda x: of_intermediates(x, x), tracing_mode=mode)(x)
+        assert "launch_1" in graph.code
+        torch.testing.assert_close(graph(x), of_intermediates(x, x))
+    with FakeTensorMode():
+        assert of_intermediates(torch.randn(4, 3), torch.randn(4, 3)).shape == (4, 3)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own
+@pytest.mark.parametrize("strictly", [True, False], ids=["strict", "not strict"])
+def test_exported_programs_hold_launches(strictly):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return of_intermediates(x, x)
+
+    sizes = {"x": {0: torch.export.Dim("n", min=2, max=1000)}}
+    exported = torch.export.export(Model(), (torch.randn(100, 3),), strict=strictly, dynamic_shapes=sizes)
+    x = torch.randn(77, 3)
+    torch.testing.assert_close(exported.module()(x), Model()(x))
+    decomposed = exported.run_decompositions().module()
+    torch.testing.assert_close(torch.compile(decomposed, backend="pallas")(x), Model()(x))
