@@ -95,7 +95,9 @@ def _unknown(target: str) -> Diagnostic:
             why="jax runs on AMD GPUs, but Pallas lowers to Mosaic (TPU) and Mosaic GPU (NVIDIA) only.",
             do="run on the CPU with target='cpu', or compile for one of: " + ", ".join(known[1:]),
         )
-    near = difflib.get_close_matches(target.lower(), known, n=1)
+    chip = _CHIP_ALIASES.get(target.strip().lower(), target.strip().lower())
+    near = [name for name in known if name.endswith(f":{chip}")]  # a chip without its kind
+    near = near or difflib.get_close_matches(target.lower(), known, n=1)
     return error(
         "unknown-target",
         f"there is no target '{target}'",

@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -496,6 +497,10 @@ def seen_as_tensor(value: Any) -> torch.Tensor | None:
     return torch.empty(0, dtype=value.dtype).set_(storage, place, shape, strides)
 
 
+#: Most programs of a launch.
+MOST_PROGRAMS = 1 << 24
+
+
 def grid_of(grid: Any, meta: Mapping[str, Any], defined: Where | None) -> tuple[int, int, int]:
     """The launch grid as three numbers.
 
@@ -536,6 +541,15 @@ def grid_of(grid: Any, meta: Mapping[str, Any], defined: Where | None) -> tuple[
         )
     if min(sizes) < 1 and not (min(sizes) == 0 and stands_for_triton()):
         raise no_programs(sizes, defined)
+    if math.prod(sizes) > MOST_PROGRAMS:
+        raise error(
+            "launch-grid",
+            f"the grid {tuple(sizes)} has {math.prod(sizes)} programs",
+            where=launch_line(defined),
+            why=f"programs are numbered when the kernel is translated, {MOST_PROGRAMS} of them at most; all of them "
+            "together are a few array operations, so that large programs cost no more than many small ones",
+            do="let a program take more elements: a larger BLOCK, and grid = (triton.cdiv(n, BLOCK),)",
+        )
     return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
 
 

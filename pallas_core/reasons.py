@@ -78,10 +78,16 @@ _REASONS = (
         ("use int32 or float32 inside the kernel",),
     ),
     Reason(
-        r"f16|float16",
+        r"(?<!b)f16|(?<!b)float16",
         "tpu-dtype",
         "the TPU compiler refuses float16",
         ("use bfloat16, or convert to float32 outside the kernel",),
+    ),
+    Reason(
+        r"bf16|bfloat16",
+        "tpu-dtype",
+        "the TPU compiler has no form of an operation on packed bfloat16",
+        ("convert to float32 for it, and back to bfloat16 afterwards: x.astype(jnp.float32)",),
     ),
     Reason(
         r"Loads are only allowed on VMEM and SMEM",

@@ -41,5 +41,8 @@ def check(options: argparse.Namespace) -> int:
         write_whole(Path(options.json), as_json(rows))
     if options.html:
         write_whole(Path(options.html), page.as_html(rows, notes))
+    for name in (options.json, options.html):
+        if name and name != "-":
+            print(f"{name} is written", file=sys.stderr)
     print(as_json(rows) if options.json == "-" else as_text(rows, notes), end="")
     return 0 if rows and all(r.verdict == "ok" for r in rows) else 1

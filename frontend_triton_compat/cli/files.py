@@ -80,4 +80,5 @@ def targets_of(text: str) -> list[str]:
     try:
         return list(dict.fromkeys(name if is_rocm(name) else str(Target.parse(name)) for name in names))
     except Diagnostic as unknown:
-        raise Usage(f"{unknown.what}; {unknown.why}") from unknown
+        near = any(remedy.startswith("did you mean") for remedy in unknown.do)
+        raise Usage(f"{unknown.what}; {' '.join(unknown.do) if near else unknown.why}") from unknown

@@ -9,8 +9,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib.util
+import inspect
 import io
+import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,8 @@ from typing import Any
 from bridge.diagnostics import Diagnostic, Where, error
 from frontend_triton_compat import JITFunction
 
-_FORM = "{name}(x=f32[4096], n=4096, BLOCK=256, grid=(16,))"
+#: Functions of the language that access memory.
+_ACCESS = re.compile(r"load$|store$|atomic_|make_block_ptr|make_tensor_descriptor")
 
 
 @contextlib.contextmanager
@@ -93,16 +97,53 @@ def no_launch(kernel: JITFunction, has_entry: bool, run: bool, stopped: BaseExce
         where=kernel.where,
         why=f"shapes, dtypes and constexprs decide what a kernel becomes on a target; {why}",
         do=(
-            f'give one: --args "{_spec_for(kernel)}"',
+            f'give one, with your own sizes: --args "{spec_for(kernel)}"',
             "record one: torch-pallas record script.py -o args.json, then --args args.json",
-            f'write it into the file: CHECK = ["{_FORM.format(name=name)}"]',
+            f'write it into the file: CHECK = ["{spec_for(kernel)}"]',
         ),
     )
 
 
-def _spec_for(kernel: JITFunction) -> str:
-    parts = [f"{name}={'128' if name in kernel._signature.constexprs else '...'}" for name in kernel.arg_names]
-    return f"{kernel.fn.__name__}({', '.join(parts)}, grid=(...,))"
+def spec_for(kernel: JITFunction) -> str:
+    """A launch of a kernel as text: its own parameters, with sizes made up."""
+    pointers = _pointers(kernel)
+    parts = []
+    for name in kernel.arg_names:
+        value = "256" if name in kernel._signature.constexprs else "f32[4096]" if name in pointers else "4096"
+        parts.append(f"{name}={value}")
+    return f"{kernel.fn.__name__}({', '.join(parts)}, grid=(16,))"
+
+
+def _pointers(kernel: JITFunction) -> set[str]:
+    """The parameters that accesses start from, as far as the text shows it."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn)))
+    except (OSError, SyntaxError):
+        return set()
+    made: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AugAssign) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name) and (start := _start(node.value)):
+                    made.setdefault(target.id, set()).add(start)
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _ACCESS.match(node.func.attr):
+            places = [*node.args[:1], *(k.value for k in node.keywords if k.arg in ("pointer", "base"))]
+            found |= {start for place in places if (start := _start(place))}
+    work = list(found)
+    while work:
+        new = made.get(work.pop(), set()) - found
+        found |= new
+        work += new
+    return found
+
+
+def _start(node: ast.expr) -> str:
+    """The name that a sum starts with."""
+    while isinstance(node, ast.BinOp):
+        node = node.left
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def import_refused(path: Path, problem: BaseException) -> tuple[Diagnostic, int]:

@@ -1,8 +1,8 @@
 """`port FILE -o OUT`: kernels as Pallas source that stands alone.
 
 Input: a file with kernels and launches of them. Output: one module with all of them, or a module each in a folder; they
-import jax and Pallas only. Law: where no kernel has a translation the output is as it was; exit codes are those of
-`check`.
+import jax and Pallas only. Law: where no kernel has a translation the output is as it was; what
+is written was compiled for the target, and a refusal is told; exit codes are those of `check`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from bridge.progress import doing
 from frontend_triton_compat import shim
 from frontend_triton_compat.cli.files import Usage, existing_file, targets_of, writable, write_whole
 from frontend_triton_compat.cli.launches import Subject, innermost, subjects_of
+from frontend_triton_compat.cli.verdicts import verdict
 from frontend_triton_compat.ported import Ported, module_of
 from frontend_triton_compat.ported import port as ported
 
@@ -37,6 +38,7 @@ def port(options: argparse.Namespace) -> int:
         writable(options.output)
     parts: list[Ported] = []
     problems: list[Diagnostic] = []
+    refused: list[str] = []
     with shim.installed(displace=True):
         (subjects,) = subjects_of([path], options.args, options.kernel, run=not options.no_run).values()
         if not subjects:
@@ -45,6 +47,9 @@ def port(options: argparse.Namespace) -> int:
             with doing(f"{subject.name} for {targets[0]}"):
                 try:
                     parts.append(_named(ported_subject(subject, targets[0]), parts))
+                    said = verdict(subject, targets[0])
+                    if said.verdict != "ok" and said.slug != "missing-dependency":
+                        refused.append(f"{parts[-1].name} is written, but {targets[0]} refuses it:\n{said.message}")
                 except Diagnostic as problem:
                     problems.append(problem if subject.where is None else problem.at(subject.where))
     groups = [[part] for part in parts] if folder else [parts] if parts else []
@@ -53,9 +58,9 @@ def port(options: argparse.Namespace) -> int:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, module_of(group))
         print(f"{out}: {', '.join(part.name for part in group)} for {targets[0]}")
-    for problem in problems:
+    for problem in (*problems, *refused):
         print(problem, file=sys.stderr)
-    return 1 if problems else 0
+    return 1 if problems or refused else 0
 
 
 def ported_subject(subject: Subject, target: str) -> Ported:

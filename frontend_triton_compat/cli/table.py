@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from frontend_triton_compat.figures import present, written
 from frontend_triton_compat.offline import Verdict
 
+#: Spills from which on a table says so, where loads, stores or a unit bound the kernel and not HBM or the matrix unit.
+_MANY_SPILLS = 2000
+_BUSY = ("load", "store", "vpu", "xlu", "eup", "issue")
+
 
 @dataclass(frozen=True)
 class Table:
@@ -113,6 +117,13 @@ def _behind(rows: Sequence[Verdict]) -> list[str]:
         if "#" in name:
             out.append(f"{name}: {row.launch}")
     out += best_configurations(rows)
+    for label, row in zip(labels(rows), rows):
+        static = row.static or {}
+        if row.target.startswith("tpu") and (static.get("spills") or 0) > _MANY_SPILLS and static["bound"] in _BUSY:
+            out.append(
+                f"{label} on {row.target}: {static['spills']} times a value leaves the registers; a program that holds "
+                "less at once (shorter tiles, long ones in a loop) may be faster"
+            )
     for label, row in zip(labels(rows), rows):
         if row.values is not None and row.values["verdict"] == "skipped":
             out.append(f"{label}: values not compared: {row.values['message']}")

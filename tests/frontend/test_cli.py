@@ -174,7 +174,7 @@ def test_check_every_kernel_on_every_target(kernels, tmp_path, capsys):
     argv = ["check", str(kernels), "--target", "cpu", "--json", str(json_file), "--html", str(html_file)]
     assert main(argv) == 1
     out, err = capsys.readouterr()
-    assert err == "" and "not part of the table" not in out
+    assert err == f"{json_file} is written\n{html_file} is written\n" and "not part of the table" not in out
     rows = {row[0]: row for row in table_rows(out)}
     assert list(rows) == ["scale", "count", "clear"]  # the helper is no kernel of its own
     assert rows["scale"][3] == rows["clear"][3] == "ok"
@@ -336,10 +336,25 @@ def test_check_uses_the_files_own_launches(tmp_path, capsys):
     assert main(["check", str(path), "--target", "cpu"]) == 1
     out = capsys.readouterr().out
     assert [row[3] for row in table_rows(out)] == ["ok", "diagnosed", "diagnosed"]
-    assert "TPB263" in out and "--args" in out and "count(x=..., out=..., n=..., BLOCK=128, grid=(...,))" in out
+    assert (
+        "TPB263" in out
+        and "--args" in out
+        and "count(x=f32[4096], out=f32[4096], n=4096, BLOCK=256, grid=(16,))" in out
+    )
     path.write_text(KERNELS.split("def run(")[0] + 'CHECK = ["scale(x"]')
     assert main(["check", str(path), "--target", "cpu"]) == 2
     assert "CHECK" in capsys.readouterr().err
+
+
+def test_a_chip_without_its_kind_is_guessed(kernels, capsys):
+    assert main(["check", str(kernels), "--target", "v5e"]) == 2
+    assert "did you mean 'tpu:v5e'?" in capsys.readouterr().err
+
+
+def test_more_programs_than_can_be_numbered_are_refused(kernels, capsys):
+    spec = "scale(x=f32[64], o=f32[64], n=64, BLOCK=64, grid=(1000000000,))"
+    assert main(["check", str(kernels), "--target", "cpu", "--kernel", "scale", "--args", spec]) == 1
+    assert "TPB251" in capsys.readouterr().out
 
 
 def test_check_no_run(kernels, capsys):
@@ -572,7 +587,7 @@ def test_check_for_a_tpu(kernels, tmp_path, capsys):
     tpu, cpu = json.loads(json_file.read_text())
     assert (tpu["target"], cpu["target"]) == ("tpu:v5e", "cpu")
     assert tpu["static"]["time_ms"] > 0 and tpu["static"]["vmem_bytes"] > 0 and cpu["static"]["time_ms"] is None
-    assert "static figures" in out and err == ""
+    assert "static figures" in out and err == f"{json_file} is written\n"
 
 
 @pytest.mark.tpu_offline
