@@ -8,7 +8,9 @@ interpreter computes the values from the same kernels, with a note, up to a boun
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -22,7 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 from torch.fx import Node
 
 from bridge.compat import cpu_device
-from bridge.devices import Target
+from bridge.devices import Target, jax_device
 from bridge.diagnostics import Diagnostic, error, note
 from inductor_backend.emit import Emitter, Line, Source
 from inductor_backend.fallback import emitted, failed_node
@@ -217,6 +219,11 @@ class TpuProgram:
         self.fn, self.target, self.kernels, self.source = fn, target, kernels, source
         self.specs = [jax.ShapeDtypeStruct(a.shape, tile.narrow(a.dtype)) for a in avals]
         self.dtypes = [np.dtype(d) for d in dtypes]
+        seeds = set(re.findall(r"aten\.inductor_lookup_seed\((\w+),", source.text))
+        #: Positions of vectors of seeds: numbers of 64 bits, which cross as pairs of 32.
+        self.seeds = {i for i, name in enumerate(inspect.signature(fn).parameters) if name in seeds}
+        for i in self.seeds:
+            self.specs[i] = jax.ShapeDtypeStruct((*self.specs[i].shape, 2), jnp.uint32)
         self.name = source.name
         self.report: Any = None
         self.on_device: Callable[..., Any] | None = None
@@ -285,8 +292,9 @@ class TpuProgram:
         """Results as the target computes them."""
         if pallas_compat.has_platform("tpu"):
             run = self.on_device = self.on_device or jax.jit(self.on_jax)
-            device = jax.devices("tpu")[0]
-            return run(*[jax.device_put(v, device) for v in values])
+            with pallas_compat.x64(False):
+                device = jax_device(self.target)
+                return run(*[jax.device_put(v, device) for v in values])
         steps = sum(math.prod(a.steps for a in k.layout.grid) for k in self.kernels.values())
         if steps > MOST_STEPS:
             raise error(
@@ -323,6 +331,8 @@ class TpuProgram:
         Raises:
             Diagnostic: tpu-wide-number: it does not fit.
         """
+        if index in self.seeds:
+            return np.ascontiguousarray(value).view(np.uint32).reshape(*value.shape, 2)
         wanted = self.specs[index].dtype
         if value.dtype == wanted:
             return value

@@ -275,6 +275,34 @@ def relu(x: Any) -> Any:
     return jnp.where(x <= 0, jnp.zeros((), x.dtype), x)
 
 
+def maximum(x: Any, y: Any) -> Any:
+    """The larger; NaN wins, which a core's own maximum does not promise."""
+    x, y = _pair(x, y)
+    return jnp.where((x > y) | (x != x), x, y) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.maximum(x, y)
+
+
+def minimum(x: Any, y: Any) -> Any:
+    """The smaller; NaN wins."""
+    x, y = _pair(x, y)
+    return jnp.where((x < y) | (x != x), x, y) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.minimum(x, y)
+
+
+def _pair(x: Any, y: Any) -> tuple[Any, Any]:
+    dtype = jnp.result_type(x, y)
+    return jnp.asarray(x, dtype), jnp.asarray(y, dtype)
+
+
+def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
+    """Limit to [min, max]; NaN stays; max wins when the limits cross."""
+    x = x if min is None else maximum(x, min)
+    return x if max is None else minimum(x, max)
+
+
+def hardtanh(x: Any, min_val: Any = -1, max_val: Any = 1) -> Any:
+    """Limit to [min_val, max_val]."""
+    return clamp(x, min_val, max_val)
+
+
 #: Emitted name -> function.
 OPERATORS: dict[str, Callable[..., Any]] = {
     "where_self": where,
@@ -286,4 +314,13 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "alias": clone,
     "detach": clone,
     "relu": relu,
+    "maximum": maximum,
+    "minimum": minimum,
+    "clamp": clamp,
+    "clamp_Tensor": clamp,
+    "clamp_min": maximum,
+    "clamp_min_Tensor": maximum,
+    "clamp_max": minimum,
+    "clamp_max_Tensor": minimum,
+    "hardtanh": hardtanh,
 }

@@ -15,6 +15,8 @@ from inductor_backend.ops.table import row
 
 
 def _key(seed):
+    if seed.dtype == jnp.uint32:  # two halves already, where there are no 64-bit values
+        return jax.random.wrap_key_data(seed, impl="threefry2x32")
     halves = jax.lax.bitcast_convert_type(seed.reshape(()).astype(jnp.int64), jnp.uint32)
     return jax.random.wrap_key_data(halves, impl="threefry2x32")
 

@@ -110,6 +110,22 @@ FORWARD = {
         1,
     ),
     "attention": (masked_attention, [rand(2, 3, 40, 16, seed=i) for i in range(3)], 1),
+    "limits and NaN": (
+        lambda x, y: (
+            torch.relu(x),
+            x.clamp(-0.5, 0.5),
+            torch.maximum(x, y),
+            x.amax(-1),
+            torch.nn.functional.hardtanh(x),
+        ),
+        [torch.where(rand(20, 200, seed=4) > 1, torch.nan, rand(20, 200)), rand(20, 200, seed=1)],
+        5,
+    ),
+    "bf16 limits": (
+        lambda x, y: torch.maximum(torch.relu(x), y.clamp(max=0.5)),
+        [rand(40, 200, dtype=torch.bfloat16), rand(40, 200, seed=1, dtype=torch.bfloat16)],
+        1,
+    ),
     "whole numbers": (
         lambda a, b: ((a // b) + (a % b)) * 2,
         [torch.arange(600).reshape(20, 30) - 300, torch.arange(30) + 1],
@@ -126,7 +142,8 @@ def test_values_of_kernels_are_eagers(interpreted, places):
     compiled = torch.compile(everything, backend="pallas", options={"target": "tpu:v5e", "kernels": "all"})
     for name, given, got, want in zip(FORWARD, args, compiled(args), everything(args)):
         close = 2e-2 if any(a.dtype == torch.bfloat16 for a in given) else 2e-5
-        torch.testing.assert_close(got, want, rtol=close, atol=close, msg=lambda text, name=name: f"{name}: {text}")
+        say = lambda text, name=name: f"{name}: {text}"
+        torch.testing.assert_close(got, want, rtol=close, atol=close, equal_nan=True, msg=say)
     (place,) = places
     kernels = [k for program in place.programs for k in program.kernels.values()]
     assert not place.refused
@@ -234,6 +251,19 @@ def test_max_autotune_is_a_mode_and_pallas_is_listed():
     assert "pallas" in torch._dynamo.list_backends()
     with pytest.raises(Diagnostic, match="TPB404"):
         torch.compile(lambda x: x + 1, backend="pallas", options={"max_autotune": "yes"})(rand(3))
+
+
+def test_random_numbers_follow_the_seed_as_on_the_cpu(interpreted):
+    def draw(x):
+        return F.dropout(x, 0.5) + torch.rand_like(x)
+
+    results = []
+    for where in ("cpu", "tpu:v5e", "tpu:v5e"):
+        torch._dynamo.reset()
+        torch.manual_seed(3)
+        results.append(torch.compile(draw, backend="pallas", options={"target": where})(torch.ones(8, 128)))
+    torch.testing.assert_close(results[1], results[0])
+    assert torch.equal(results[1], results[2])
 
 
 def test_wide_numbers_are_refused(interpreted):
