@@ -365,9 +365,12 @@ class Shapes:
         backward = _ATTENTION[name_of(node.target)]
         args: list[Any] = list(arguments(node))
         q, k, v = (self.operand(a) for a in args[backward : backward + 3])
-        for d in (0, 1):
-            self.axes.unify(q[d], k[d])
-            self.axes.unify(q[d], v[d])
+        self.axes.unify(q[0], k[0])
+        self.axes.unify(q[0], v[0])
+        self.axes.unify(k[1], v[1])
+        heads, shared = (self.plan.specs[a].shape[1] for a in args[backward : backward + 2])
+        groups = (Atom(heads // shared),) if heads > shared else ()
+        self.axes.unify(q[1], (*k[1], *groups))
         self.axes.unify(q[3], k[3])
         self.axes.unify(k[2], v[2])
         given = dict(zip(("dropout", "causal", "mask", "scale"), args[backward + 3 + 2 * backward :]))
@@ -389,7 +392,7 @@ class Shapes:
             raise Apart("a scale that is not known")
         self.dims[node.name] = out
         if backward:
-            self.several[node.name] = [(q, ()), (k, q[2]), (v, q[2])]
+            self.several[node.name] = [(q, ()), (k, (*groups, *q[2])), (v, (*groups, *q[2]))]
         else:
             self.several[node.name] = [(out, ()), (out[:3], ())]
         whole = (*q[3], *k[2], *v[3])

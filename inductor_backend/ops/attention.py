@@ -30,13 +30,30 @@ def _scores(q, k, causal, mask, scale):
     return s, scale
 
 
-def _same_heads(q, k, v, *rest, **kw):
-    return q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[-1] == k.shape[-1] and (rest[0] if rest else 0) == 0
+def _heads(q, k, v, *rest, **kw):
+    """Whether every head of keys serves as many heads of queries, and nothing is dropped."""
+    alike = q.shape[0] == k.shape[0] and k.shape[:2] == v.shape[:2] and q.shape[-1] == k.shape[-1]
+    return alike and k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0 and (rest[0] if rest else 0) == 0
 
 
-@row("aten._scaled_dot_product_flash_attention_for_cpu.default", supports=_same_heads)
+def _spread(q, *shared):
+    """Keys and values once for each head of queries that they serve."""
+    groups = q.shape[1] // shared[0].shape[1]
+    return [jnp.repeat(x, groups, 1) if groups > 1 else x for x in shared]
+
+
+def _gathered(gradient, like):
+    """A gradient per head of queries, summed over the heads that share keys."""
+    heads = like.shape[1]
+    if gradient.shape[1] == heads:
+        return gradient
+    return jnp.sum(gradient.reshape(gradient.shape[0], heads, -1, *gradient.shape[2:]), 2)
+
+
+@row("aten._scaled_dot_product_flash_attention_for_cpu.default", supports=_heads)
 def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, attn_mask=None, scale=None):
     """softmax(q k' scale + mask) v, and the log-sum-exp of every row."""
+    k, v = _spread(q, k, v)
     s, _ = _scores(q, k, is_causal, attn_mask, scale)
     best = jnp.max(s, -1, keepdims=True)
     best = jnp.where(jnp.isfinite(best), best, 0)
@@ -50,10 +67,12 @@ def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, attn_mask=None, sca
 
 @row(
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
-    supports=lambda g, q, k, v, *a, **kw: _same_heads(q, k, v),
+    supports=lambda g, q, k, v, *a, **kw: _heads(q, k, v),
 )
 def flash_attention_backward(grad, q, k, v, y, lse, dropout_p, is_causal, attn_mask=None, scale=None):
     """Gradients for q, k and v."""
+    shared = k
+    k, v = _spread(q, k, v)
     s, scale = _scores(q, k, is_causal, attn_mask, scale)
     wide = s.dtype
     p = jnp.exp(s - lse.astype(wide)[..., None])
@@ -66,6 +85,7 @@ def flash_attention_backward(grad, q, k, v, y, lse, dropout_p, is_causal, attn_m
     grad_s = p * (grad_p - delta) * jnp.asarray(scale, wide)
     grad_q = lax.dot_general(grad_s, kw, (((3,), (2,)), batch))
     grad_k = lax.dot_general(grad_s, qw, (((2,), (2,)), batch))
+    grad_k, grad_v = _gathered(grad_k, shared), _gathered(grad_v, shared)
     return grad_q.astype(q.dtype), grad_k.astype(k.dtype), grad_v.astype(v.dtype)
 
 

@@ -181,22 +181,26 @@ def test_softmax_is_one_pass_at_the_bandwidth_of_hbm():
 
 
 @pytest.mark.parametrize(
-    ("causal", "mask", "dtype"),
-    [(True, None, torch.float32), (False, torch.bool, torch.float32), (False, torch.float32, torch.bfloat16)],
+    ("causal", "mask", "dtype", "shared"),
+    [
+        (True, None, torch.float32, 2),
+        (False, torch.bool, torch.float32, 4),
+        (False, torch.float32, torch.bfloat16, 4),
+    ],
 )
-def test_attention_forward_and_backward(causal, mask, dtype, interpreted, places, monkeypatch):
+def test_attention_forward_and_backward(causal, mask, dtype, shared, interpreted, places, monkeypatch):
     monkeypatch.setattr(layout, "TILES_ELSEWHERE", (16, 16))
-    mine = [rand(2, 3, n, 16, seed=n, dtype=dtype).requires_grad_() for n in (40, 41, 41)]
-    mine[1].data, mine[2].data = rand(2, 3, 40, 16, seed=8, dtype=dtype), rand(2, 3, 40, 16, seed=9, dtype=dtype)
+    heads = (4, shared, shared)
+    mine = [rand(2, n, 40, 16, seed=i, dtype=dtype).requires_grad_() for i, n in enumerate(heads)]
     theirs = [t.detach().clone().requires_grad_() for t in mine]
     given = (
         None if mask is None else (rand(40, 40, seed=5) > -0.5 if mask == torch.bool else rand(2, 1, 40, 40).to(dtype))
     )
 
     def attend(q, k, v):
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=given, is_causal=causal)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=given, is_causal=causal, enable_gqa=shared < 4)
 
-    gradient = rand(2, 3, 40, 16, seed=3, dtype=dtype)
+    gradient = rand(2, 4, 40, 16, seed=3, dtype=dtype)
     compiled = torch.compile(attend, backend="pallas", options={"target": "tpu:v5e", "kernels": "all"})
     got, want = compiled(*mine), attend(*theirs)
     got.backward(gradient)
