@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inductor_backend.ops.math import cos_fast, rsqrt, sin_fast
-from inductor_backend.ops.pointwise import clamp
+from inductor_backend.ops.pointwise import at_least, clamp
 from inductor_backend.ops.table import COMPLEX_TO_FLOAT, INT_TO_FLOAT, KEEP, NO_OPMATH, POINTWISE, cast, pointwise, row
 
 lax = jax.lax
@@ -128,7 +128,7 @@ def xlogy(x, y):
 @pointwise("aten.relu.default", promote=NO_OPMATH)
 def relu(x):
     """max(x, 0); NaN stays."""
-    return jnp.maximum(x, jnp.zeros((), x.dtype))
+    return at_least(x, 0)
 
 
 @pointwise("aten.leaky_relu.default")

@@ -183,7 +183,7 @@ def sign(x):
     if _is_bool(x):
         return x
     s = jnp.sign(x)
-    return jnp.where(jnp.isnan(x), 0, s).astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else s
+    return jnp.where(jnp.isnan(x) | (x == 0), 0, s).astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else s
 
 
 @pointwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar", narrow_scalars=True)
@@ -294,24 +294,39 @@ def fmin(x, y):
     return jnp.fmin(x, y)
 
 
+def at_least(x, low):
+    """max(x, low); against a number, `x` stays where it equals it, so that -0 against 0 is -0 as in eager."""
+    if isinstance(low, (int, float)) and low == low:
+        low = jnp.asarray(low, jnp.result_type(x))
+        return jnp.where(x < low, low, x)
+    return jnp.maximum(x, jnp.asarray(low, jnp.result_type(x)))
+
+
+def at_most(x, high):
+    """min(x, high), with the same rule for zeros."""
+    if isinstance(high, (int, float)) and high == high:
+        high = jnp.asarray(high, jnp.result_type(x))
+        return jnp.where(x > high, high, x)
+    return jnp.minimum(x, jnp.asarray(high, jnp.result_type(x)))
+
+
 @pointwise("aten.clamp.default", "aten.clamp.Tensor", promote=NO_OPMATH)
 def clamp(x, min=None, max=None):
     """Limit to [min, max]; NaN stays; max wins when the limits cross."""
-    if min is not None:
-        x = jnp.maximum(x, jnp.asarray(min, jnp.result_type(x)))
-    return x if max is None else jnp.minimum(x, jnp.asarray(max, jnp.result_type(x)))
+    x = x if min is None else at_least(x, min)
+    return x if max is None else at_most(x, max)
 
 
 @pointwise("aten.clamp_min.default", "aten.clamp_min.Tensor", promote=NO_OPMATH)
 def clamp_min(x, y):
     """max(x, y)."""
-    return jnp.maximum(x, y)
+    return at_least(x, y)
 
 
 @pointwise("aten.clamp_max.default", "aten.clamp_max.Tensor", promote=NO_OPMATH)
 def clamp_max(x, y):
     """min(x, y)."""
-    return jnp.minimum(x, y)
+    return at_most(x, y)
 
 
 # ------------------------------------------------------------------------------------------------ comparison

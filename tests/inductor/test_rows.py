@@ -177,3 +177,17 @@ def test_refusals_are_eagers():
         torch.compile(lambda x, i, s: x.index_add(0, i, s), backend="pallas")(
             torch.zeros(3, 2), torch.tensor([0, 1]), torch.zeros(2)
         )
+
+
+def test_signs_of_zeros():
+    x = torch.tensor([0.0, -0.0, 1.0, -1.0, NAN]).repeat(20)
+
+    def signs(x):
+        kinds = (
+            torch.relu(x), x.clamp(min=0), x.clamp(min=-0.0), x.clamp(max=-0.0), x.clamp(0, 1), F.relu6(x),
+            F.hardtanh(x, 0, 1), torch.sign(x), torch.trunc(x * 0.5), torch.round(x * 0.4), x + 0.0, x - 0.0,
+            -x, x * 0.0, x.clamp(min=NAN), x.clamp(2.0, 1.0),
+        )  # fmt: skip
+        return [torch.signbit(k) for k in kinds], kinds
+
+    check(signs, x)

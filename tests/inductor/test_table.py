@@ -40,8 +40,6 @@ def test_core_operators_that_have_no_row_are_known():
 
 
 MISSING = {
-    # Inductor asks for no decomposition, and ATen's own implementation serves as well.
-    "aten._embedding_bag.default", "aten._fft_c2r.default", "aten._fft_r2c.default", "aten._pdist_forward.default",
     # Results whose size or value depends on data.
     "aten._local_scalar_dense.default", "aten.nonzero.default",
     # Numbers, evaluated while planning.
