@@ -27,6 +27,7 @@ from frontend_triton_compat.cheaper import cheapen
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit import cpu, gpu, tpu
 from frontend_triton_compat.emit.module import Module
+from frontend_triton_compat.flat import by_rows
 from frontend_triton_compat.holding import NARROWED, held_in_memory, hold
 from frontend_triton_compat.ir import Kernel, walk
 from frontend_triton_compat.parse import parse
@@ -188,7 +189,11 @@ def _on_tpu(
     """A kernel's schedule and module for a chip, by the first way that has a form."""
     blocks = lambda plan: tpu.emit(plan, chip)
     try:
-        return _widened(build, memories, aliases, blocks) or plan_for(build, memories, aliases, blocks, blocked=True)
+        for rewrite in (lambda kernel: wider(kernel, memories, aliases.same), by_rows):
+            found = _rewritten(build, rewrite, memories, aliases, blocks)
+            if found is not None:
+                return found
+        return plan_for(build, memories, aliases, blocks, blocked=True)
     except Diagnostic as refused:
         found = _from_zero(build, memories, aliases, blocks)
         if found is None and (refused.slug not in tpu.STEERED_BY or not tpu.steered(build(), memories, aliases.same)):
@@ -196,24 +201,28 @@ def _on_tpu(
         return found or _steered(build, memories, aliases, chip, refused)
 
 
-def _widened(
-    build: Callable[[], Kernel], memories: dict[str, Memory], aliases: Aliases, emit: Callable[[Schedule], Module]
+def _rewritten(
+    build: Callable[[], Kernel],
+    rewrite: Callable[[Kernel], bool],
+    memories: dict[str, Memory],
+    aliases: Aliases,
+    emit: Callable[[Schedule], Module],
 ) -> tuple[Schedule, Module] | None:
-    """A kernel whose loops over keys take several chunks a turn; None where there is no such loop."""
+    """A kernel in another form; None where the rewrite does not apply, or where what it gives is refused."""
     first = build()
-    if not wider(first, memories, aliases.same):
+    if not rewrite(first):
         return None
     ready = [first]
 
-    def widened() -> Kernel:
+    def rewritten() -> Kernel:
         if ready:
             return ready.pop()
         kernel = build()
-        wider(kernel, memories, aliases.same)
+        rewrite(kernel)
         return kernel
 
     try:
-        return plan_for(widened, memories, aliases, emit, blocked=True)
+        return plan_for(rewritten, memories, aliases, emit, blocked=True)
     except Diagnostic:
         return None
 

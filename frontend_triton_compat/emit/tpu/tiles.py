@@ -17,7 +17,7 @@ from frontend_triton_compat.emit.program import Emitter
 from frontend_triton_compat.emit.refusals import combine_refused, no_form
 from frontend_triton_compat.emit.tpu.nans import plain_extremes
 from frontend_triton_compat.forms import Form, Var
-from frontend_triton_compat.holding import float_range
+from frontend_triton_compat.holding import NARROWED, float_range
 from frontend_triton_compat.ir import Block, Op, Value, walk
 from frontend_triton_compat.language.table import ROWS, Row
 from frontend_triton_compat.schedule import Schedule
@@ -222,7 +222,8 @@ class TileForms(Emitter):
     # -- selections
 
     def apply(self, fn: str, operands: list[Expr], element: Any, result: TileType, op: Op | None = None) -> Expr:
-        """A row of the table; a choice between 16-bit floats is made in fp32."""
+        """A row of the table; a choice between 16-bit floats is made in fp32, 64-bit indices are held in 32 bits."""
+        element = NARROWED.get(element, element)
         if fn == "where" or (hasattr(element, "is_bool") and element.is_bool()):
             dims = union(operands)
             operands = [self.turned(e, dims) if i == 0 or fn != "where" else e for i, e in enumerate(operands)]
