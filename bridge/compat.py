@@ -279,6 +279,11 @@ def x64() -> AbstractContextManager[None]:
     return jax.enable_x64(True)
 
 
+def x64_as(wide: bool) -> AbstractContextManager[None]:
+    """64-bit mode of jax, or 32-bit mode, within a scope."""
+    return jax.enable_x64(wide)
+
+
 # Clients of our own --------------------------------------------------------------------------------------------
 
 #: Frees the memory of results that torch has dropped. jax does so by itself, but only after it has allocated the next

@@ -167,6 +167,41 @@ class _Operator:
         return None
 
 
+#: Every operator by its name, the gradients among them.
+_made: dict[str, _Operator] = {}
+
+
+@dataclass(frozen=True)
+class Traceable:
+    """An operator for a larger jax program.
+
+    Attributes:
+        function: takes the operator's arguments, arrays for tensors; a list of arrays.
+        where: the user's line that defines it.
+    """
+
+    function: Callable[..., list[Any]]
+    where: Where | None
+
+
+def traceable(name: str) -> Traceable | None:
+    """The operator ``ns::name`` if `jax_op` made it."""
+    op = _made.get(name)
+    if op is None:
+        return None
+
+    def function(*args: Any) -> list[Any]:
+        tensors, _ = op.split(args)
+        with compat.x64_as(any(np.dtype(t.dtype).itemsize == 8 and not _is_complex64(t) for t in tensors)):
+            return op.results_of(op.function(*args))
+
+    return Traceable(function, op.where)
+
+
+def _is_complex64(t: Any) -> bool:
+    return np.dtype(t.dtype) == np.complex64
+
+
 #: Namespaces of torch's own operators.
 _RESERVED = frozenset({"aten", "prim", "prims", "torch"})
 
@@ -317,6 +352,7 @@ def _define(op: _Operator) -> Any:
         return _returned(op, made)
 
     definition: Any = torch.library.custom_op(op.name, run, mutates_args=(), schema=op.schema)
+    _made[op.name] = op
     definition.register_fake(shapes)
     definition.register_vmap(lambda info, in_dims, *args: _batch(op, definition, info, in_dims, args))
     if any(p.is_tensor for p in op.parameters):

@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from bridge.compat import hint_of
 from bridge.diagnostics import Where
+from bridge.ops import traceable
 from frontend_triton_compat.captured import launched_by
 from frontend_triton_compat.captured import operator as launch_operator
 from frontend_triton_compat.inlined import Decides, Inlined, Later, Lying, Part, inline
@@ -107,6 +108,7 @@ class Inline:
         text: the body of a function without parameters that returns a function of the operands.
         where: the user's line.
         operands: the nodes that it takes.
+        function: what is called, for what has no source of its own: then `text` is empty.
     """
 
     name: str
@@ -114,9 +116,12 @@ class Inline:
     text: str
     where: Where | None
     operands: tuple[Node, ...]
+    function: Any = None
 
     def definition(self, name: str) -> str:
         """The source that defines `name`."""
+        if self.function is not None:
+            return f"# {name} is {self.title}\n"
         place = "" if self.where is None else f", line {self.where.line} of {Path(self.where.file).name}"
         return f"def {name}():  # {self.title}{place}\n{self.text}\n\n\n{name} = {name}()\n"
 
@@ -128,7 +133,7 @@ def inline_of(node: Node, plan: Graph) -> Inline | str | None:
         Diagnostic: the launch is wrong, or its kernel refused.
     """
     if node.target is not launched:
-        return None
+        return _jax_op(node, plan)
     symbols = plan.symbols
     form, bases, roots, numbers, floats = arguments(node)
     views: Views = node.meta["launch"]
@@ -164,6 +169,30 @@ def inline_of(node: Node, plan: Graph) -> Inline | str | None:
     text = _text(found, [plan.specs[v] for v in operands], used, len(bases), coming)
     extra = [numbers[i] if kind == "number" else floats[i] for kind, i in coming]
     return Inline(found.name, found.launched, text, found.where, (*(operands[i] for i in used), *extra))
+
+
+def _jax_op(node: Node, plan: Graph) -> Inline | None:
+    """An operator of `bridge.jax_op` as a call of its function."""
+    schema = getattr(node.target, "_schema", None)
+    found = None if schema is None else traceable(schema.name)
+    if found is None:
+        return None
+    bound = [*node.args, *(node.kwargs[a.name] for a in schema.arguments[len(node.args) :] if a.name in node.kwargs)]
+    if len(bound) != len(schema.arguments):
+        bound += [a.default_value for a in schema.arguments[len(bound) :]]
+    values = [plan.static.get(a, a) if isinstance(a, Node) else a for a in bound]
+    places = [i for i, v in enumerate(values) if isinstance(v, Node)]
+    single = len(schema.returns) == 1
+
+    def call(*arrays: Any) -> Any:
+        args = list(values)
+        for place, array in zip(places, arrays, strict=True):
+            args[place] = array
+        results = found.function(*args)
+        return results[0] if single else results
+
+    name = schema.name.replace("::", "_")
+    return Inline(name, f"the function of {schema.name}", "", found.where, tuple(values[i] for i in places), call)
 
 
 def apart(node: Node, plan: Graph) -> str | None:

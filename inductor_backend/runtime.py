@@ -244,7 +244,9 @@ class Assembly:
         place = self.regions if hasattr(self.regions, "compile") else None
         if place is not None:
             source.text = place.text(source.text)
-        fn, filename = load(source.text, source.name, namespace() | (place.names() if place is not None else {}))
+        named = {name: f.function for name, f in source.inlined.items() if f.function is not None}
+        names = namespace() | (place.names() if place is not None else {}) | named
+        fn, filename = load(source.text, source.name, names)
         emitted[filename] = source.lines
         self.sources.append(source)
         avals = [_aval(v.node, v.spec) for v in values]
@@ -256,7 +258,9 @@ class Assembly:
             program = place.compile(fn, avals, [dtype for _, dtype in shapes], source)
             call = f"{self.bind('segment', program)}([{', '.join(names)}])"
         else:
-            program = self.engine.compile(_fresh(fn, shapes), avals, f"{our_code()}\n{source.text}")
+            # Functions of the user's have no text: what holds one is not kept on disk.
+            text = "" if named else f"{our_code()}\n{source.text}"
+            program = self.engine.compile(_fresh(fn, shapes), avals, text)
             execute, handlers = parts(program, shapes, self.engine)
             call = f"{self.bind('segment', execute)}([{', '.join(names)}])"
             call += f".consume_with_handlers({self.bind('results', handlers)})"
