@@ -52,6 +52,18 @@ class Fallback:
 
 
 @dataclass(frozen=True)
+class Inlined:
+    """A kernel of the user's inside a jitted function: the launch, its line, the source of its CPU form."""
+
+    name: str
+    where: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"inlined {self.name}" + (f" ({self.where})" if self.where else "")
+
+
+@dataclass(frozen=True)
 class GraphReport:
     """One graph.
 
@@ -62,6 +74,7 @@ class GraphReport:
         kernels: its Pallas kernels.
         fallbacks: its operators that run in ATen.
         source: the emitted source of its jitted functions.
+        inlined: launches of Triton kernels, and functions of `bridge.jax_op`, that it holds.
         static: on a TPU, the static time of the whole and what stays outside kernels
             (`inductor_backend.kernels.figures.GraphFigures`).
     """
@@ -73,6 +86,7 @@ class GraphReport:
     fallbacks: tuple[Fallback, ...]
     source: str
     static: Any = None
+    inlined: tuple[Inlined, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,7 +117,7 @@ class Report:
                     f"  {g.static.target}: compiled; {g.static.time_s * 1e6:.3g} µs static, of which kernels "
                     f"{g.static.kernel_time_s * 1e6:.3g} µs; HBM {g.static.hbm_bytes / 2**20:.3g} MiB"
                 )
-            lines += [f"  {k}" for k in g.kernels]
+            lines += [f"  {k}" for k in (*g.kernels, *g.inlined)]
             if g.static is not None:
                 for reason in dict.fromkeys([*g.static.refused.values(), *g.static.declined.values()]):
                     named = [n for n, r in (*g.static.refused.items(), *g.static.declined.items()) if r == reason]
@@ -190,6 +204,11 @@ def _report(graph: torch.fx.GraphModule, example: list[Any], options: Options, k
         for text in source.kernels
         for name in [text.split("(")[0].removeprefix("def ")]
     )
+    inlined = tuple(
+        Inlined(found.title, str(found.where or ""), found.definition(name))
+        for source in assembly.sources
+        for name, found in source.inlined.items()
+    )
     fallbacks = tuple(
         Fallback(name_of(n.target), reason, str(where_of(n) or ""))
         for n, reason in assembly.plan.aten.items()
@@ -203,4 +222,5 @@ def _report(graph: torch.fx.GraphModule, example: list[Any], options: Options, k
         fallbacks,
         "\n\n".join(s.text for s in assembly.sources),
         whole,
+        inlined=inlined,
     )

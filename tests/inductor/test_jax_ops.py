@@ -39,9 +39,7 @@ def test_a_jax_operator_is_part_of_the_jitted_segment(dtype, emitted):
     torch.testing.assert_close([t.grad for t in mine], [t.grad for t in theirs], rtol=1e-4, atol=1e-4)
     forward, backward = emitted
     assert len(forward.sources) == len(backward.sources) == 1
-    assert [i.title for i in forward.sources[0].inlined.values()][:1] == [
-        "the function of tests_inductor::scaled_sine"
-    ]
+    assert [i.title for i in forward.sources[0].inlined.values()][:1] == ["the function of tests_inductor::scaled_sine"]
 
 
 def test_results_have_the_dtypes_that_the_operator_has_in_eager():

@@ -5,6 +5,7 @@ import torch
 
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
+import inductor_backend
 from bridge.diagnostics import Diagnostic, strict
 
 
@@ -336,3 +337,14 @@ def test_exported_programs_hold_launches(strictly):
     torch.testing.assert_close(exported.module()(x), Model()(x))
     decomposed = exported.run_decompositions().module()
     torch.testing.assert_close(torch.compile(decomposed, backend="pallas")(x), Model()(x))
+
+
+def test_explain_names_what_is_inlined_and_dump_shows_it(tmp_path):
+    x, y = torch.randn(10, 3), torch.randn(10, 3)
+    report = inductor_backend.explain(of_intermediates, x, y)
+    (inlined,) = report.graphs[0].inlined
+    assert inlined.name == "add[1]" and "of_intermediates" in inlined.where and "pl.pallas_call" in inlined.source
+    assert "inlined add[1]" in str(report) and not report.fallbacks
+    torch.compile(of_intermediates, backend="pallas", options={"dump": tmp_path})(x, y)
+    (file,) = tmp_path.iterdir()
+    assert "def add_kernel(" in file.read_text()
