@@ -242,6 +242,20 @@ def test_which_loops_of_other_kernels():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("form,window", [("eq", 700), ("finite", 2000)])
+def test_steps_with_statements_of_their_own(form, window):
+    """Where few turns are run in all, every step along the queries knows how many are its own."""
+    seq = 1300
+    meta = {"WINDOW": window, "FORM": form, "BQ": 32, "BK": 128, "D": 16}
+    args = (*qkv(1, seq, 16), torch.empty(1, seq), torch.tensor([0.01]), 0.2, seq)
+    grid = (triton.cdiv(seq, 32), 1)
+    source = windowed[grid].source(*args, target="tpu:v6e", **meta)
+    assert "== 1)" in source and "fori_loop" not in source
+    assert "fori_loop" in windowed[grid].source(*args, target="tpu:7x", **meta)
+    for target in ("tpu:v6e", "tpu:7x"):
+        against_cpu(windowed, args, meta, grid, target)
+
+
 @pytest.mark.tpu_offline
 def test_the_compiler_takes_it():
     pytest.importorskip("libtpu")

@@ -25,6 +25,9 @@ from frontend_triton_compat.schedule import Schedule, is_steered, schedule
 from frontend_triton_compat.types import dtype
 from pallas_core.targets.tpu import CHIPS
 
+#: Chips whose compiler takes minutes for loops that are written out for every step.
+_SLOW_WITH_BRANCHES = ("7x",)
+
 
 class TpuEmitter(Text):
     """Statements over blocks."""
@@ -117,19 +120,24 @@ def emit(plan: Schedule, chip: str) -> Module:
 
 def _blocked(plan: Schedule, chip: str) -> Module:
     """The module of a kernel over a grid of blocks."""
-    limit = CHIPS[chip].kernel_vmem_bytes
     plan.picked = rows_instead(plan)
     before = {p: dataclasses.replace(view) for p, view in plan.views.items()}
     for param, view in plan.views.items():
         _blocks_reach_past(plan, param, view)
     try:
-        return TpuEmitter(plan, choose(plan, chip), limit).module()
+        return _emitter(plan, chip).module()
     except Diagnostic:
         if not plan.reach:
             raise
     plan.views.update(before)  # some access is no block even so: XLA makes room at the end
     plan.reach.clear()
-    return TpuEmitter(plan, choose(plan, chip), limit).module()
+    return _emitter(plan, chip).module()
+
+
+def _emitter(plan: Schedule, chip: str) -> TpuEmitter:
+    emitter = TpuEmitter(plan, choose(plan, chip), CHIPS[chip].kernel_vmem_bytes)
+    emitter.branched = chip not in _SLOW_WITH_BRANCHES
+    return emitter
 
 
 def _blocks_reach_past(plan: Schedule, param: str, view: View) -> None:

@@ -26,6 +26,7 @@ class Facing(Operands):
         super().__init__(plan, blocks)
         self._side: dict[Var, bool] = {}  # variable -> whether it counts rows where something is being written
         self._lazy: dict[Value, bool] = {}
+        self.at: tuple[int, int] | None = None  # the axis and the step of it that statements are written for
 
     def upright(self, var: Var) -> bool:
         """Whether a variable counts rows in what is being written; unless that says, whether it does in the arrays."""
@@ -56,7 +57,9 @@ class Facing(Operands):
         column = self.upright(var)
         code = f"lax.broadcasted_iota(jnp.{dtype_name}, {(n, 1) if column else (1, n)}, {0 if column else 1})"
         if var in self.blocks.grid and self.blocks.steps(var) > 1:
-            code = f"{code} + pl.program_id({self.blocks.grid.index(var)}) * {n}"
+            axis = self.blocks.grid.index(var)
+            first = self.at[1] * n if self.at is not None and self.at[0] == axis else f"pl.program_id({axis}) * {n}"
+            code = f"{code} + {first}" if first else code
         return Expr(code, (var, None) if column else (None, var))
 
     def value(self, value: Value) -> Expr:

@@ -3,13 +3,14 @@
 Input: `for` and `while` loops of the IR that stay loops. Output: statements. Law: carried values are values, never
 scratch, and have two dimensions at least; what a loop sweeps lies in one block. A short loop is written out by a Python
 loop, so that its turns overlap; a long one is a `fori_loop` over aligned chunks, some turns of it written out. Turns in
-which all conditions hold come first, without them (`stretches.py`).
+which all conditions hold come first, without them (`stretches.py`). Where steps of the grid run loops differently often
+and few turns are run in all, each step has statements of its own, in which the numbers of turns are known.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,9 @@ _WRITTEN_OUT = 16
 _ELEMENTS = 5 << 20
 #: Most turns that are written out because their steps are no multiples of a tile.
 _LONGEST = 64
+#: Elements that all turns of all steps may compute where every step has statements of its own, and most such steps.
+_BRANCHED = 12 << 20
+_BRANCHES = 8
 #: Elements of a loop's tiles from which on turns without masks are written apart.
 _WORTH_A_STRETCH = 1 << 12
 
@@ -77,6 +81,7 @@ class Serial(Facing):
         self.turns: dict[Var, Turn] = {}
         self.assumed: set[Form] = set()  # conditions that hold in the turns that are being written
         self.asked: dict[Form, None] = {}  # conditions that were written
+        self.branched = False  # whether a chip's compiler is quick with many turns written out
         self.copies = 1  # how often what is being written is written out
         for var in blocks.grid:
             if blocks.single(var):
@@ -108,14 +113,17 @@ class Serial(Facing):
         aligned = not any(step % unit for step, unit in units)
         most = int(loop.trips.max())
         turns = turns_of(self.plan, self.blocks, loop.trips)
-        if turns is None or not (aligned or turns.known):
+        here = self.at[1] if turns is not None and self.at is not None and turns.axis == self.at[0] else None
+        if turns is None or not (aligned or here is not None or turns.known):
             if aligned and not any(b.vars for b in self._bounds(op)):  # one program a grid step: its own turns
                 return [Stretch("0", self.assign("trips", self._trips(op), op).code, 1)]
             turns = Turns.of(most, agree=False)
-        if most <= 0:
+        if most <= 0 or (here is not None and turns.stop[here] <= 0):
             return []
         if aligned and work * most >= _WORTH_A_STRETCH and not self.assumed:
             turns = turns.without(self._conditions(op, turns, data, values), loop.var, self.blocks)
+        if self.at is not None and turns.axis == self.at[0]:
+            turns = turns.at(self.at[1])
         out = []
         for start, stop, alike, conditions in turns.stretches():
             written = self._written_out(turns, start, stop, work, units)
@@ -203,6 +211,48 @@ class Serial(Facing):
             if c.form in self.assumed:
                 return Expr("True", (), True)
         return super()._condition(c)
+
+    # -- steps with statements of their own
+
+    def by_steps(self, statements: Callable[[], object]) -> None:
+        """Write the statements; once for every step of an axis, where loops run differently often along it."""
+        axis = self._branching()
+        if axis is None:
+            statements()
+            return
+        for step in range(self.blocks.steps(self.blocks.grid[axis])):
+            saved = self._snapshot()
+            self.put(f"@pl.when(pl.program_id({axis}) == {step})")
+            self.put(f"def {self.fresh(f'step_{step}')}():")
+            self.indent, self.at = self.indent + 1, (axis, step)
+            statements()
+            lines = list(self.lines)
+            self._restore(saved)
+            self.lines[:], self.at = lines, None
+
+    def _branching(self) -> int | None:
+        """The axis of the grid along which loops of products run differently often, few turns in all."""
+        plan, found, elements = self.plan, set(), 0
+        ops = plan.kernel.body.ops
+        if (
+            not self.branched
+            or self.blocks.fold is not None
+            or any(op.kind == "while" for op in walk(plan.kernel.body))
+        ):
+            return None
+        for op in ops:
+            trips = plan.affine.loops[op].trips if op.kind == "for" and op not in plan.folds else None
+            turns = turns_of(plan, self.blocks, trips) if trips is not None else None
+            if turns is None or turns.axis is None:
+                continue
+            if not any(o.kind == "dot" and o.result in plan.demand.live for o in walk(op.regions[0])):
+                return None
+            found.add(turns.axis)
+            elements += self._work(op) * int(turns.stop.sum())
+        if len(found) != 1 or elements > _BRANCHED:
+            return None
+        (axis,) = found
+        return axis if self.blocks.steps(self.blocks.grid[axis]) <= _BRANCHES else None
 
     # -- how they are written
 

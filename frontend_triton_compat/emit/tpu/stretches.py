@@ -102,6 +102,11 @@ class Turns:
         """What divides the number of turns of every step."""
         return math.gcd(*(int(n) for n in stop - start)) or 1
 
+    def at(self, step: int) -> Turns:
+        """The numbers of one step of the axis."""
+        one = {k: getattr(self, k)[step : step + 1] for k in ("stop", "least", "free")}
+        return replace(self, axis=None, **one)
+
     def without(self, conditions: Sequence[Form], var: Var, blocks: Blocks) -> Turns:
         """With the turns that need no mask because these conditions hold."""
         turns, free, held = self, self.least.copy(), []

@@ -33,9 +33,8 @@ class Text(Sums):
             if op.kind == "arg" and not op.result.type.is_pointer and op.result in plan.demand.live:
                 self.env[op.result] = self.assign(op["name"], self.arg_(op), op)
         for op in plan.kernel.body.ops:
-            if op.kind != "arg":
-                self.check_types(op)
-                self.op(op)
+            self.check_types(op)
+        self.by_steps(lambda: [self.op(op) for op in plan.kernel.body.ops if op.kind != "arg"])
         self.indent = 1
         self.lines += self.after
         self.keep_old_values()
