@@ -189,7 +189,8 @@ def _on_tpu(
     """A kernel's schedule and module for a chip, by the first way that has a form."""
     blocks = lambda plan: tpu.emit(plan, chip)
     try:
-        for rewrite in (lambda kernel: wider(kernel, memories, aliases.same), by_rows):
+        at_zero = lambda kernel: wider(kernel, memories, aliases.same, from_zero=True)
+        for rewrite in (at_zero, lambda kernel: wider(kernel, memories, aliases.same), by_rows):
             found = _rewritten(build, rewrite, memories, aliases, blocks)
             if found is not None:
                 return found

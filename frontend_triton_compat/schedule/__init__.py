@@ -27,7 +27,7 @@ from frontend_triton_compat.schedule.order import needs_order, prints, races
 from frontend_triton_compat.schedule.plan import Fold, Schedule, settle
 from frontend_triton_compat.schedule.programs import merge, numbered_by_atoms, product_grid
 from frontend_triton_compat.schedule.steered import is_steered, steering
-from frontend_triton_compat.schedule.wider import widen
+from frontend_triton_compat.schedule.wider import start_at_zero, widen
 from frontend_triton_compat.schedule.windows import finish_accesses, make_windows, order_batch
 
 __all__ = ["Fold", "Schedule", "is_steered", "schedule", "settle", "too_small", "wider"]
@@ -89,11 +89,20 @@ def schedule(
     return plan
 
 
-def wider(kernel: Kernel, memories: Mapping[str, Memory], aliases: Mapping[str, tuple[str, int]]) -> bool:
-    """Let loops over chunks of keys take several chunks a turn, in place; whether there was one to change."""
+def wider(
+    kernel: Kernel, memories: Mapping[str, Memory], aliases: Mapping[str, tuple[str, int]], from_zero: bool = False
+) -> bool:
+    """Let loops over chunks of keys take several chunks a turn, in place; whether there was one to change.
+
+    With `from_zero` loops that begin where the program says, as over a sliding window, begin at 0 and skip turns; there
+    is something to change only if all of them can.
+    """
     if not any(op.kind == "for" for op in kernel.body.ops) or not any(op.kind == "dot" for op in walk(kernel.body)):
         return False
-    return widen(_analyse(kernel, infer(kernel), memories, aliases))
+    begins = start_at_zero(kernel) if from_zero else {}
+    if from_zero and not begins:
+        return False
+    return widen(_analyse(kernel, infer(kernel), memories, aliases), begins)
 
 
 def _analyse(

@@ -8,14 +8,14 @@ What comes out is what came out, sums grouped anew, as those of a loop that beco
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from frontend_triton_compat.demand import Conjunct, closed
 from frontend_triton_compat.dims import Axis
 from frontend_triton_compat.forms import Form, Opaque, Symbol
-from frontend_triton_compat.ir import Block, Op, Value, walk
+from frontend_triton_compat.ir import Block, Kernel, Op, Value, walk
 from frontend_triton_compat.schedule.plan import Schedule
 from frontend_triton_compat.schedule.recurrence import Recurrence, only_ratios, recurrence
 from frontend_triton_compat.types import INT1, INT32, TileType
@@ -24,24 +24,43 @@ from frontend_triton_compat.types import INT1, INT32, TileType
 WIDE = 512
 
 
-def widen(plan: Schedule) -> bool:
-    """Let loops take several of their chunks a turn; whether there was one to change."""
+def start_at_zero(kernel: Kernel) -> dict[Op, Value]:
+    """Let loops begin at 0; those that did not, with what they began with."""
+    found = {op: op.operands[0] for op in kernel.body.ops if op.kind == "for" and _number(op.operands[0]) is None}
+    for op in found:
+        zero = _Writer(kernel.body, op).number(0, op.operands[0].type)
+        op.operands = (zero, *op.operands[1:])
+    return found
+
+
+def widen(plan: Schedule, begins: Mapping[Op, Value]) -> bool:
+    """Let loops take several of their chunks a turn; whether there was one to change.
+
+    `begins`: loops that were made to begin at 0. Where one of them may not, there is nothing to change.
+    """
     groups = _groups(plan)
-    changed = False
+    changed, moved = False, []
     for loops, axes in groups:
         laws = {op: law for op in loops if (law := _law(plan, op, axes)) is not None}
         if len(laws) < len(loops):
             continue
         if any(law.scaled for law in laws.values()) and not only_ratios(plan, _all_laws(plan, groups)):
             continue
+        if not all(_begins(plan, op, laws[op], axes, begins[op]) for op in loops if op in begins):
+            return False
         times = _times(plan, loops, laws, axes)
+        moved += [op for op in loops if op in begins]
+        for op in moved:
+            lo = plan.affine.grid_value(begins[op])
+            assert lo is not None
+            op.attrs = {**op.attrs, "skip": lo.astype(np.int64) // (next(iter(axes)).size * times)}
         if times > 1:
             masks = {op: _to_mask(plan, op, laws[op], axes, times) if _ragged(plan, op, times) else [] for op in loops}
             _stretch(plan, loops, axes, times)
             for op, found in masks.items():
                 _mask(plan, op, found, axes, times)
             changed = True
-    return changed
+    return len(moved) == len(begins) and (changed or bool(begins))
 
 
 def _all_laws(plan: Schedule, groups: list[tuple[list[Op], set[Axis]]]) -> dict[Op, Recurrence]:
@@ -58,7 +77,7 @@ def _groups(plan: Schedule) -> list[tuple[list[Op], set[Axis]]]:
     for op, loop in plan.affine.loops.items():
         if op in plan.folds or op not in plan.kernel.body.ops or loop.trips is None or loop.step is None:
             continue
-        if loop.trips.max() < 2 or any(inner.regions for inner in op.regions[0].ops):
+        if loop.trips.max() < 1 or any(inner.regions for inner in op.regions[0].ops):
             continue
         dots = [o for o in op.regions[0].ops if o.kind == "dot" and o.result in plan.demand.live]
         axes = {
@@ -81,7 +100,7 @@ def _groups(plan: Schedule) -> list[tuple[list[Op], set[Axis]]]:
 def _only_together(plan: Schedule, loops: list[Op], axes: set[Axis]) -> bool:
     """Whether counters and lanes are always looked at as one number, and what lies along the axes stays inside."""
     (size, *others) = {a.size for a in axes}
-    if others or size >= WIDE or any(a.rigid for a in axes):
+    if others or any(a.rigid for a in axes):
         return False
     counters = {plan.affine.loops[op].var for op in loops}
     lanes = {plan.affine.axis_var(a) for a in axes}
@@ -104,6 +123,13 @@ def _only_together(plan: Schedule, loops: list[Op], axes: set[Axis]) -> bool:
         if axes & set(plan.dims[value]) and value not in inside and not _still(value):
             return False
     return True
+
+
+def _number(value: Value) -> int | None:
+    op = value.producer
+    while op is not None and op.kind == "cast":
+        op = op.operands[0].producer
+    return int(op["value"]) if op is not None and op.kind == "const" else None
 
 
 def _still(value: Value) -> bool:
@@ -192,6 +218,47 @@ def _extreme(plan: Schedule, form: Form, sign: int) -> np.ndarray | None:
         elif c * sign > 0:
             total = total + c * (symbol.count - 1)
     return total
+
+
+# -- where loops begin
+
+
+def _begins(plan: Schedule, op: Op, law: Recurrence, axes: set[Axis], begin: Value) -> bool:
+    """Whether a loop that began where the program says may begin at 0: what it ran before and after changes nothing.
+
+    Every lane outside of its bounds is shut out of all that is added, and a turn of such lanes only leaves what is
+    carried as it was: ``exp(-infinity - a number)`` is 0, ``exp(top - top)`` is 1, or 0 where nothing was added yet.
+    """
+    loop, body = plan.affine.loops[op], op.regions[0]
+    (size,) = {a.size for a in axes}
+    lo, hi = plan.affine.grid_value(begin), plan.affine.grid_value(op.operands[1])
+    if lo is None or hi is None or loop.step != size or (lo < 0).any() or not law.guarded:
+        return False
+    if any(arg in loop.carried and plan.demand.users.get(arg) for arg in body.args[1:]):
+        return False
+    for _, _, fn, hidden in law.addends:
+        conditions = [c for v in hidden for c in plan.walker.conjuncts(v)]
+        if fn != "factor" and not (
+            _ends(plan, op, axes, conditions, hi.astype(np.int64)) and _late(plan, op, axes, conditions, lo)
+        ):
+            return False
+    return True
+
+
+def _late(plan: Schedule, op: Op, axes: set[Axis], conditions: Iterable[Conjunct], lo: np.ndarray) -> bool:
+    """Whether conditions shut out all lanes before number `lo`, in every program."""
+    loop = plan.affine.loops[op]
+    lanes = [plan.affine.axis_var(a) for a in axes]
+    shut = np.broadcast_to(lo <= 0, plan.kernel.grid)
+    for c in conditions:
+        along = [v for v in c.form.vars if v in lanes] if c.form is not None else []
+        if c.form is None or len(along) != 1 or c.form.coefficient(along[0]) >= 0:
+            continue
+        step = -c.form.coefficient(along[0])
+        lowest = _extreme(plan, c.form.substitute({along[0]: Form(), loop.var: Form()}), -1)
+        if lowest is not None:
+            shut = shut | (lowest - step * (lo.astype(np.int64) - 1) >= 0)
+    return bool(shut.all())
 
 
 # -- how many chunks

@@ -170,13 +170,13 @@ def biased(q, k, v, bias, o, seq, LAW: tl.constexpr, BQ: tl.constexpr, BK: tl.co
     tl.store(o + rq[:, None] * D + d[None, :], acc / total[:, None], mask=rq[:, None] < seq)
 
 
-def kernel_of(kernel, args, meta, grid):
+def kernel_of(kernel, args, meta, grid, from_zero=False):
     """The tile IR of a launch, and whether its loops take several chunks a turn."""
     call = kernel._signature.call(args, meta, placeless=True)
     params = {p.name: p for p in call.params}
     ir = parse(kernel.__translated__, params, grid_of(grid, call.meta, None))
     memories = {name: memory_of(name, a, exact=True) for name, a in call.arrays.items()}
-    changed = wider(ir, memories, aliases_of(call).same)
+    changed = wider(ir, memories, aliases_of(call).same, from_zero)
     check(ir)  # what is written keeps the law of the IR
     return ir, changed
 
@@ -254,6 +254,64 @@ def test_steps_with_statements_of_their_own(form, window):
     assert "fori_loop" in windowed[grid].source(*args, target="tpu:7x", **meta)
     for target in ("tpu:v6e", "tpu:7x"):
         against_cpu(windowed, args, meta, grid, target)
+
+
+@triton.jit
+def sliding(
+    q, k, v, o, scale, seq, WINDOW: tl.constexpr, FORM: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
+    D: tl.constexpr,
+):  # fmt: skip
+    """The loop begins at the window's first key, wherever that is."""
+    tile = tl.program_id(0)
+    base = tl.program_id(1) * seq * D
+    rq = tile * BQ + tl.arange(0, BQ)
+    d = tl.arange(0, D)
+    tq = tl.load(q + base + rq[:, None] * D + d[None, :], mask=rq[:, None] < seq, other=0.0)
+    top = tl.full([BQ], float("-inf"), tl.float32)
+    total = tl.zeros([BQ], tl.float32)
+    acc = tl.zeros([BQ, D], tl.float32)
+    begin = tl.maximum(tile * BQ - WINDOW + (2 if FORM == "late" else 1), 0)
+    if FORM == "aligned":
+        begin = begin // BK * BK
+    for start in range(begin, tl.minimum((tile + 1) * BQ, seq), BK):
+        rk = start + tl.arange(0, BK)
+        tk = tl.load(k + base + rk[None, :] * D + d[:, None], mask=rk[None, :] < seq, other=0.0)
+        s = tl.dot(tq, tk, input_precision="ieee") * scale
+        seen = (rq[:, None] >= rk[None, :]) & (rq[:, None] - rk[None, :] < WINDOW) & (rk[None, :] < seq)
+        s = tl.where(seen, s, float("-inf"))
+        new = tl.maximum(top, tl.max(s, 1))
+        kept = new if FORM == "bare" else tl.where(new == float("-inf"), 0.0, new)
+        p = tl.exp(s - kept[:, None])
+        shrink = tl.exp(top - kept)
+        tv = tl.load(v + base + rk[:, None] * D + d[None, :], mask=rk[:, None] < seq, other=0.0)
+        total = total * shrink + tl.sum(p, 1)
+        acc = tl.dot(p.to(tv.dtype), tv, acc * shrink[:, None], input_precision="ieee")
+        top = new
+    tl.store(o + base + rq[:, None] * D + d[None, :], acc / total[:, None], mask=rq[:, None] < seq)
+
+
+@pytest.mark.parametrize(
+    "form,seq,window", [("any", 203, 45), ("aligned", 203, 45), ("any", 75, 1), ("any", 2100, 600)]
+)
+def test_windows_that_slide(form, seq, window):
+    long = seq > 1000
+    meta = {"WINDOW": window, "FORM": form, "BQ": 32, "BK": 128 if long else 16, "D": 16}
+    args = (*qkv(1, seq, 16), 0.3, seq)
+    grid = (triton.cdiv(seq, 32), 1)
+    for target in ("tpu:v6e", "tpu:7x") if long else ("tpu:v5e",):
+        against_cpu(sliding, args, meta, grid, target)
+    i = torch.arange(seq)
+    gap = i[:, None] - i[None, :]
+    s = (args[0].double() @ args[1].double().mT * 0.3).masked_fill((gap < 0) | (gap >= window), float("-inf"))
+    torch.testing.assert_close(args[3].double(), s.softmax(-1) @ args[2].double(), rtol=1e-4, atol=1e-4)
+
+
+def test_which_windows_may_begin_at_zero():
+    """Not where a row sees keys that the loop leaves out, nor where an empty row becomes NaN."""
+    args = (*qkv(1, 203, 16), 0.3, 203)
+    for form, may in (("any", True), ("aligned", True), ("late", False), ("bare", False)):
+        meta = {"WINDOW": 45, "FORM": form, "BQ": 32, "BK": 16, "D": 16}
+        assert kernel_of(sliding, args, meta, (7, 1), from_zero=True)[1] == may
 
 
 @pytest.mark.tpu_offline

@@ -51,6 +51,7 @@ class Turn:
         name: the Python loop's counter, or "".
         group_name: the counter of the `fori_loop`, or "".
         aligned: whether its part of a block starts at a tile; where not, its group's does.
+        begin: where the Python loop's counter begins.
     """
 
     first: str
@@ -58,6 +59,7 @@ class Turn:
     name: str = ""
     group_name: str = ""
     aligned: bool = True
+    begin: int = 0
 
     @property
     def known(self) -> bool:
@@ -112,13 +114,13 @@ class Serial(Facing):
         units, work = self._units(op, loop.var), self._work(op)
         aligned = not any(step % unit for step, unit in units)
         most = int(loop.trips.max())
-        turns = turns_of(self.plan, self.blocks, loop.trips)
+        turns = turns_of(self.plan, self.blocks, op)
         here = self.at[1] if turns is not None and self.at is not None and turns.axis == self.at[0] else None
         if turns is None or not (aligned or here is not None or turns.known):
             if aligned and not any(b.vars for b in self._bounds(op)):  # one program a grid step: its own turns
                 return [Stretch("0", self.assign("trips", self._trips(op), op).code, 1)]
             turns = Turns.of(most, agree=False)
-        if most <= 0 or (here is not None and turns.stop[here] <= 0):
+        if most <= 0 or (here is not None and turns.stop[here] <= turns.start[here]):
             return []
         if aligned and work * most >= _WORTH_A_STRETCH and not self.assumed:
             turns = turns.without(self._conditions(op, turns, data, values), loop.var, self.blocks)
@@ -242,13 +244,13 @@ class Serial(Facing):
             return None
         for op in ops:
             trips = plan.affine.loops[op].trips if op.kind == "for" and op not in plan.folds else None
-            turns = turns_of(plan, self.blocks, trips) if trips is not None else None
+            turns = turns_of(plan, self.blocks, op) if trips is not None else None
             if turns is None or turns.axis is None:
                 continue
             if not any(o.kind == "dot" and o.result in plan.demand.live for o in walk(op.regions[0])):
                 return None
             found.add(turns.axis)
-            elements += self._work(op) * int(turns.stop.sum())
+            elements += self._work(op) * int((turns.stop - turns.start).sum())
         if len(found) != 1 or elements > _BRANCHED:
             return None
         (axis,) = found
@@ -323,8 +325,9 @@ class Serial(Facing):
             else:
                 self.put(f"for {counter} in range({stretch.group}):", op)
             self.indent += 1
-            first = "0" if stretch.first.isdigit() else stretch.first
-            return Turn(first, stretch.group, counter, "", stretch.aligned), ""
+            if stretch.first.isdigit():
+                return Turn("0", stretch.group, counter, "", stretch.aligned, int(stretch.first)), ""
+            return Turn(stretch.first, stretch.group, counter, "", stretch.aligned), ""
         step, groups = self.fresh(f"{name}_step"), self.fresh(name if stretch.group == 1 else f"{name}_group")
         self.put(f"def {step}({groups}, carry):", op)
         self.indent += 1
@@ -409,8 +412,8 @@ class Serial(Facing):
                 if turn.group_name:
                     moving.append((turn.group_name, step * turn.group))
                 if not still:
-                    span += abs(step) * (turn.group - 1)
-                    base -= max(0, -step) * (turn.group - 1)
+                    span += abs(step) * (turn.begin + turn.group - 1)
+                    base -= max(0, -step) * (turn.begin + turn.group - 1)
             else:
                 moving.append((turn.number(), step))
         if not moving:

@@ -2,7 +2,8 @@
 
 Input: the trip count of every program; the conditions in the loop. Output: `Turns`: numbers a grid step, and source for
 them. Law: the source gives exactly these numbers; where no short formula does, there is none. A condition that falls
-with the turn (``turn * step + ... < 0``) holds in a first stretch of turns, for all lanes and programs of the step.
+with the turn (``turn * step + ... < 0``) holds in a first stretch of turns, for all lanes and programs of the step; one
+that rises, in a last one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from frontend_triton_compat.emit.tpu.blocks import Blocks
 from frontend_triton_compat.forms import Form, Opaque, Var
+from frontend_triton_compat.ir import Op
 from frontend_triton_compat.schedule import Schedule
 
 
@@ -39,6 +41,9 @@ class Stretch:
     conditions: tuple[Form, ...] = ()
 
 
+_NUMBERS = ("stop", "least", "free", "start", "low")
+
+
 @dataclass(frozen=True)
 class Turns:
     """Numbers of turns, one a grid step along an axis (one for all where `axis` is None).
@@ -47,21 +52,25 @@ class Turns:
         axis: the grid's axis.
         stop: how many turns the step's busiest program runs.
         least: how many its idlest runs.
-        free: how many turns need no mask.
-        conditions: what is known to hold in those.
+        free: up to which turn `conditions` are known to hold.
+        start: turns before this one change nothing.
+        low: from which turn on `rising` are known to hold.
     """
 
     axis: int | None
     stop: np.ndarray
     least: np.ndarray
     free: np.ndarray
+    start: np.ndarray
+    low: np.ndarray
     conditions: tuple[Form, ...] = ()
+    rising: tuple[Form, ...] = ()
 
     @classmethod
     def of(cls, number: int, agree: bool = True) -> Turns:
         """The same number everywhere."""
-        stop = np.array([number])
-        return cls(None, stop, stop if agree else np.zeros(1, np.int64), np.zeros(1, np.int64))
+        stop, none = np.array([number]), np.zeros(1, np.int64)
+        return cls(None, stop, stop if agree else none, none, none, stop)
 
     @property
     def none(self) -> np.ndarray:
@@ -70,8 +79,8 @@ class Turns:
 
     @property
     def known(self) -> bool:
-        """Whether it is one number."""
-        return bool((self.stop == self.stop[0]).all())
+        """Whether they are one number each."""
+        return bool((self.stop == self.stop[0]).all() and (self.start == self.start[0]).all())
 
     @property
     def agree(self) -> bool:
@@ -80,11 +89,22 @@ class Turns:
 
     def stretches(self) -> list[tuple[np.ndarray, np.ndarray, bool, tuple[Form, ...]]]:
         """(first turn, one behind the last, whether all programs run them, what holds in them)."""
+        free, low = (np.clip(n, self.start, self.stop) for n in (self.free, self.low))
+        if not self.conditions and self.agree:
+            free = self.start
+        if not self.rising:
+            low = self.stop
+        both: tuple[Form, ...] = (*self.conditions, *self.rising) if (low <= free).all() else ()
+        first, last = np.minimum(free, low), np.maximum(free, low)
         out = []
-        if self.free.any():
-            out.append((self.none, self.free, True, self.conditions))
-        if (self.stop > self.free).any():
-            out.append((self.free, self.stop, self.agree, ()))
+        for start, stop, held in (
+            (self.start, first, self.conditions), (first, last, both), (last, self.stop, self.rising),
+        ):  # fmt: skip
+            alike = self.agree or bool((stop <= self.least).all())
+            if out and out[-1][3] == held and out[-1][2] == alike:
+                out[-1] = (out[-1][0], stop, alike, held)
+            elif (stop > start).any():
+                out.append((start, stop, alike, held))
         return out
 
     def source(self, numbers: np.ndarray) -> str | None:
@@ -104,14 +124,17 @@ class Turns:
 
     def at(self, step: int) -> Turns:
         """The numbers of one step of the axis."""
-        one = {k: getattr(self, k)[step : step + 1] for k in ("stop", "least", "free")}
+        one = {k: getattr(self, k)[step : step + 1] for k in _NUMBERS}
         return replace(self, axis=None, **one)
 
     def without(self, conditions: Sequence[Form], var: Var, blocks: Blocks) -> Turns:
         """With the turns that need no mask because these conditions hold."""
-        turns, free, held = self, self.least.copy(), []
+        turns, free, low = self, self.least.copy(), self.start.copy()
+        held: list[Form] = []
+        rising: list[Form] = []
         for form in conditions:
-            if form.coefficient(var) <= 0 or any(isinstance(s, Opaque) for s in form.terms):
+            step = form.coefficient(var)
+            if not step or any(isinstance(s, Opaque) for s in form.terms):
                 continue
             moved = [v for v in form.vars if v in blocks.grid and blocks.steps(v) > 1]
             if len(moved) > 1:
@@ -120,8 +143,8 @@ class Turns:
                 axis = blocks.grid.index(moved[0])
                 if turns.axis is None:
                     n = blocks.steps(moved[0])
-                    wide = {k: np.repeat(getattr(turns, k), n) for k in ("stop", "least", "free")}
-                    turns, free = replace(turns, axis=axis, **wide), np.repeat(free, n)
+                    wide = {k: np.repeat(getattr(turns, k), n) for k in _NUMBERS}
+                    turns, free, low = replace(turns, axis=axis, **wide), np.repeat(free, n), np.repeat(low, n)
                 if turns.axis != axis:
                     continue
             rest = np.full(len(free), form.const, np.int64)
@@ -138,17 +161,24 @@ class Turns:
                 else:
                     rest += max(0, c * (v.count - 1))
             else:  # turn * step + rest < 0
-                free = np.minimum(free, -(rest // form.coefficient(var)))
-                held.append(form)
-        free = np.clip(free, 0, turns.stop)
-        return replace(turns, free=free, conditions=tuple(held)) if held or not turns.agree else turns
+                if step > 0:
+                    free = np.minimum(free, -(rest // step))
+                    held.append(form)
+                else:
+                    low = np.maximum(low, rest // -step + 1)
+                    rising.append(form)
+        free, low = (np.clip(n, turns.start, turns.stop) for n in (free, low))
+        return replace(turns, free=free, low=low, conditions=tuple(held), rising=tuple(rising))
 
 
-def turns_of(plan: Schedule, blocks: Blocks, trips: np.ndarray) -> Turns | None:
+def turns_of(plan: Schedule, blocks: Blocks, op: Op) -> Turns | None:
     """The turns of a loop; None where they depend on more than one program id, or on one that is not on the grid."""
-    moving = [axis for axis in range(trips.ndim) if (trips != np.take(trips, [0], axis)).any()]
+    trips = plan.affine.loops[op].trips
+    assert trips is not None
+    skipped = np.zeros((1, 1, 1), np.int64) if "skip" not in op.attrs else op.attrs["skip"]
+    moving = [i for i in range(3) if any((n != np.take(n, [0], i)).any() for n in (trips, skipped))]
     if not moving:
-        return Turns.of(int(trips.flat[0]))
+        return replace(Turns.of(int(trips.flat[0])), start=np.array([int(skipped.flat[0])]))
     program = plan.affine.programs[moving[0]]
     if len(moving) > 1 or program is None:
         return None
@@ -156,13 +186,16 @@ def turns_of(plan: Schedule, blocks: Blocks, trips: np.ndarray) -> Turns | None:
     inner = _elements(top, program)
     if top not in blocks.grid or inner is None:
         return None
-    own = np.moveaxis(trips, moving[0], 0).reshape(trips.shape[moving[0]], -1)[:, 0]
-    per_step, most, least = blocks.sizes[top], [], []
+    n = plan.kernel.grid[moving[0]]
+    ends, starts = (np.broadcast_to(np.moveaxis(x, moving[0], 0).reshape(-1), n) for x in (trips, skipped))
+    per_step = blocks.sizes[top]
+    numbers = []
     for step in range(blocks.steps(top)):
-        here = own[step * per_step // inner : ((step + 1) * per_step - 1) // inner + 1]
-        most.append(int(here.max()))
-        least.append(int(here.min()))
-    return Turns(blocks.grid.index(top), np.array(most), np.array(least), np.zeros(len(most), np.int64))
+        here = slice(step * per_step // inner, ((step + 1) * per_step - 1) // inner + 1)
+        numbers.append((int(ends[here].max()), int(ends[here].min()), int(starts[here].min())))
+    stop, least, start = (np.array(column) for column in zip(*numbers))
+    start = np.minimum(start, stop)
+    return Turns(blocks.grid.index(top), stop, least, start, start, stop)
 
 
 def _elements(top: Var, program: Var) -> int | None:
