@@ -234,6 +234,8 @@ def _begins(plan: Schedule, op: Op, law: Recurrence, axes: set[Axis], begin: Val
     lo, hi = plan.affine.grid_value(begin), plan.affine.grid_value(op.operands[1])
     if lo is None or hi is None or loop.step != size or (lo < 0).any() or not law.guarded:
         return False
+    if (hi <= lo).any():
+        return False  # what no turn is run for keeps what it began with
     if any(arg in loop.carried and plan.demand.users.get(arg) for arg in body.args[1:]):
         return False
     for _, _, fn, hidden in law.addends:
