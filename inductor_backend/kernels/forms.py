@@ -265,7 +265,8 @@ class Shapes:
         partial: tuple[Atom, ...] = ()
         if source.name in self.several:
             self.dims[node.name], partial = self.several[source.name][position]
-        apart = int(len({len(self.axes.flat(dims)) for dims, _ in self.several.get(source.name, ())}) == 1)
+        several = source.name in self.several
+        apart = int(several and self.forms[source.name].extra["backward"])  # each gradient has a layout of its own
         return Form("item", (source.name,), partial=partial, apart=apart, extra=position)
 
     def _fill(self, node: Node, spec: Spec) -> Form:

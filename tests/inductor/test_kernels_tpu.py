@@ -212,6 +212,7 @@ def test_attention_forward_and_backward(causal, mask, dtype, shared, interpreted
     assert [sum(len(p.kernels) for p in place.programs) for place in places] == [1, 1]
 
 
+@pytest.mark.slow
 def test_attention_beats_plain_xla_on_the_schedule():
     def attend(q, k, v):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
