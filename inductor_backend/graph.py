@@ -120,6 +120,8 @@ class Graph:
     symbols: Mapping[sympy.Symbol, Any] = field(default_factory=dict)
     inlined: dict[Node, Any] = field(default_factory=dict)
     later: dict[Node, Any] = field(default_factory=dict)
+    #: positions of outputs that only a backward graph sees
+    saved: frozenset[int] = frozenset()
 
     def spec(self, node: Node) -> Any:
         """`Spec` of a tensor node; a list of them for a node with several results."""
@@ -315,6 +317,10 @@ def analyse(
     symbols = symbol_values(placeholders, actual)
     output = next(n for n in nodes if n.op == "output")
     plan = Graph(placeholders, {}, {}, [], list(arguments(output)[0]), [], {}, symbols)
+
+    visible = output.meta.get("user_visible_output_idxs")
+    if visible and not any(is_tangent(n) for n in placeholders):
+        plan.saved = frozenset(range(max(visible) + 1, len(plan.outputs)))
 
     live = _live(nodes, output)
     body: list[Node] = []

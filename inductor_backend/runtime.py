@@ -23,7 +23,7 @@ from torch.fx import Node
 
 from bridge.compat import from_capsule, to_capsule
 from bridge.diagnostics import error
-from bridge.engine import ALIGNMENT, Engine, collect_results, parts
+from bridge.engine import ALIGNMENT, SMALL, Engine, collect_results, parts
 from bridge.layout import row_major
 from inductor_backend.checks import Refusal
 from inductor_backend.compat import copy_all, increment_version, is_zero_tensor
@@ -35,6 +35,8 @@ from inductor_backend.launches import on_tensors
 from inductor_backend.ops import DTYPES
 
 _CACHE_LIMIT = 256
+#: Attribute of a tensor that a forward graph saves for its backward graph: the array over the same memory.
+HELD = "_torch_pallas_array"
 #: Larger writes are torch's, which uses its threads for them.
 _MOVED = 1 << 18
 
@@ -57,13 +59,20 @@ class Slot:
         self.strides = row_major(self.shape)
         self.order = order
         self.cache: dict[int, jax.Array] = {}
-        self.cells: list[tuple[jax.Array, torch.Tensor]] = []
+        self.cells: list[tuple[jax.Array, torch.Tensor, int]] = []
+        self.seen: set[int] = set()
+        self.plain = order == tuple(range(len(self.shape)))
         #: of an expanded tensor, how to see each of its elements once
         self.narrowed = (spec.shape, spec.strides) if 0 in spec.strides and spec.numel else None
         self.empty: jax.Array | None = None
 
-    def copied(self, t: torch.Tensor) -> tuple[jax.Array, torch.Tensor]:
-        """A cell that holds the elements of `t`; it goes back to `cells` when the program has read it."""
+    def copied(self, t: torch.Tensor, pointer: int) -> tuple[jax.Array, torch.Tensor, int]:
+        """A cell that holds the elements of `t`; it goes back to `cells` when the program has read it.
+
+        Args:
+            t: the operand.
+            pointer: where its elements lie without a gap and in order; 0 when they don't.
+        """
         try:
             cell = self.cells.pop()
         except IndexError:
@@ -72,12 +81,18 @@ class Slot:
             stored = room.as_strided(self.shape, self.strides, room.storage_offset())
             array = self.engine.share(stored)
             inverse = None if self.order is None else [self.order.index(d) for d in range(len(self.order))]
-            cell = array, stored if inverse is None else stored.permute(inverse)
-        cell[1].copy_(t)
+            cell = array, stored if inverse is None else stored.permute(inverse), stored.data_ptr()
+        if pointer and self.nbytes <= SMALL:
+            ctypes.memmove(cell[2], pointer, self.nbytes)
+        else:
+            cell[1].copy_(t)
         return cell
 
-    def __call__(self, t: torch.Tensor, pointer: int) -> tuple[jax.Array, tuple[jax.Array, torch.Tensor] | None]:
+    def __call__(self, t: torch.Tensor, pointer: int) -> tuple[jax.Array, tuple[jax.Array, torch.Tensor, int] | None]:
         """(the array, a cell that goes back to `cells` when the array has been read)."""
+        held = getattr(t, HELD, None)
+        if held is not None and pointer and held.unsafe_buffer_pointer() == pointer and held.shape == self.shape:
+            return held, None
         if self.nbytes == 0:
             if self.empty is None:
                 block = torch.zeros(ALIGNMENT, dtype=torch.uint8).view(self.spec.dtype)
@@ -93,8 +108,18 @@ class Slot:
         if self.narrowed is not None and t.shape != self.narrowed[0]:
             t = t.as_strided(*self.narrowed)
         if self.order is None or pointer == 0 or pointer % ALIGNMENT:
-            cell = self.copied(t)
+            cell = self.copied(t, 0 if self.order is None else pointer)
             return cell[0], cell
+        if pointer not in self.seen:
+            # Most addresses are seen once: a gradient's, an activation's.
+            if len(self.seen) >= _CACHE_LIMIT:
+                self.seen.clear()
+            self.seen.add(pointer)
+            if self.nbytes <= SMALL:
+                cell = self.copied(t, pointer)
+                return cell[0], cell
+            if self.plain and self.narrowed is None:
+                return self.engine.share(t.detach() if t.requires_grad else t), None
         array = self.engine.share_pointer(pointer, self.nbytes, self.spec.dtype, self.shape, self.strides)
         if array.unsafe_buffer_pointer() != pointer:
             return array, None
@@ -442,7 +467,9 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
     moved = [_moved(w, assembly, bases) for w in plan.writes]
     sources = [None if m else produce(w.source, True) for w, m in zip(plan.writes, moved, strict=True)]
     outs: list[str] = []
-    for out in plan.outputs:
+    for position, out in enumerate(plan.outputs):
+        if isinstance(out, Node) and position in plan.saved and out not in final and _is_held(out, assembly, bases):
+            lines.append(f"{produce(out, False)}.{HELD} = {assembly.arrays[out]}")
         if not isinstance(out, Node):
             outs.append(repr(out) if isinstance(out, (int, float, bool, type(None))) else assembly.bind("value", out))
         elif out in plan.static:
@@ -474,6 +501,13 @@ def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
     if assembly.cells:
         lines.insert(0, f"{' = '.join(cell for cell, _ in assembly.cells)} = None")
     lines.append(f"return ({''.join(o + ', ' for o in outs)})")
+
+
+def _is_held(node: Node, assembly: Assembly, bases: dict[Node, Node]) -> bool:
+    """Whether a value that is saved for the backward graph leaves as a tensor of its own, over a result's memory."""
+    plan, spec = assembly.plan, assembly.plan.specs.get(node)
+    made = node.op != "placeholder" and node not in plan.aten and node in assembly.arrays and bases[node] is node
+    return made and isinstance(spec, Spec) and spec.order() is not None and spec.numel > 0
 
 
 def _moved(write: Write, assembly: Assembly, bases: dict[Node, Node]) -> tuple[str, str] | None:
