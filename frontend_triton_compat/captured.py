@@ -230,7 +230,10 @@ def _capture(
         grids.append(({n: v for n, v in added.items() if n in signature.known}, tuple(unwrap(n) for n in sizes)))
         call, symbolic = _stand_in(signature, bound, stands)
         calls.append(call)
-        stored |= stored_parameters(_read(jitted, call, symbolic, sizes))
+        for numbers in _possible(sizes):
+            stored |= stored_parameters(_read(jitted, call, symbolic, numbers))
+        if any(isinstance(n, Traced) for n in sizes) and "num_programs" in jitted.src:
+            stored |= call.arrays.keys()  # where it stores may depend on a number that is not known
     tensors = {}
     for call in calls:
         for name, stand in call.arrays.items():
@@ -291,8 +294,14 @@ def stored_parameters(kernel: Kernel) -> set[str]:
     return found
 
 
-def _read(jitted: Any, call: Call, symbolic: frozenset[str], sizes: Sequence[Any]) -> Kernel:
-    numbers = [_hint(n) for n in sizes]
+def _possible(sizes: Sequence[Any]) -> list[list[Any]]:
+    """Grids to read a kernel for: where numbers are symbolic, one program and several, which it may ask about."""
+    symbolic = any(isinstance(n, Traced) for n in sizes)
+    given = [[1 if isinstance(n, Traced) else n for n in sizes], [5 if isinstance(n, Traced) else n for n in sizes]]
+    return [[_hint(n) for n in sizes], *(given if symbolic else ())]
+
+
+def _read(jitted: Any, call: Call, symbolic: frozenset[str], numbers: Sequence[Any]) -> Kernel:
     grid = (*[n if isinstance(n, int) and n > 0 else 1 for n in numbers], 1, 1)[:3]
     return parse(jitted.__translated__, run_time(call.params, symbolic), grid, None, call.debug)
 

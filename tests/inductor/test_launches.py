@@ -46,6 +46,15 @@ def noisy(out, x, seed, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def counted(alone, among, x):
+    i = tl.program_id(0)
+    if tl.num_programs(0) == 2:
+        tl.store(alone + i, tl.load(x + i) + 1)
+    else:
+        tl.store(among + i, tl.load(x + i) + 2)
+
+
+@triton.jit
 def misspelt(out, x, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(out + i, lod(x + i))  # noqa: F821
@@ -348,3 +357,15 @@ def test_explain_names_what_is_inlined_and_dump_shows_it(tmp_path):
     torch.compile(of_intermediates, backend="pallas", options={"dump": tmp_path})(x, y)
     (file,) = tmp_path.iterdir()
     assert "def add_kernel(" in file.read_text()
+
+
+def test_what_is_stored_to_may_depend_on_the_number_of_programs():
+    def f(x):
+        alone, among = torch.zeros(8), torch.zeros(8)
+        counted[(x.shape[0],)](alone, among, x)
+        return alone, among
+
+    for backend in ("aot_eager", "pallas"):
+        compiled = torch.compile(f, backend=backend, fullgraph=True, dynamic=True)
+        for n in (3, 2, 4):
+            torch.testing.assert_close(compiled(torch.ones(n)), f(torch.ones(n)))
