@@ -15,6 +15,7 @@ from inductor_backend.ops import (  # noqa: F401  (importing a family registers 
     activations,
     attention,
     bags,
+    experts,
     fourier,
     indexing,
     linalg,

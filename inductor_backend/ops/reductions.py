@@ -415,3 +415,24 @@ def cummax(x, dim):
 def cummin(x, dim):
     """Running minimum, and where it is; the latest of equal ones."""
     return _cumulative_extreme(x, dim, False)
+
+
+@row("aten.histc.default", supports=lambda x, bins=100, min=0, max=0: x.dtype.is_floating_point and min < max)
+def histc(x, bins=100, min=0, max=0):
+    """How many elements fall into each of equal bins; those outside, NaN too, count nowhere."""
+    flat = x.reshape(-1).astype(jnp.promote_types(x.dtype, jnp.float32))
+    inside = (flat >= min) & (flat <= max)
+    place = jnp.where(inside, (flat - min) * bins / (max - min), 0).astype(jnp.int64)
+    place = jnp.where(inside, jnp.minimum(place, bins - 1), bins)
+    return jnp.zeros(bins, jnp.int64).at[place].add(1, mode="drop").astype(x.dtype)
+
+
+@row("aten._weight_norm_interface_backward.default")
+def weight_norm_backward(grad, v, g, norms, dim):
+    """Gradients of `g * v / norm(v)` for v and g, the norm over every dimension but `dim`."""
+    wide = jnp.promote_types(v.dtype, jnp.float32)
+    grad, v_wide, g_wide, norms = (a.astype(wide) for a in (grad, v, g, norms))
+    others = tuple(d for d in range(v.ndim) if d != dim % v.ndim)
+    along = jnp.sum(grad * v_wide, others, keepdims=True) / norms
+    grad_v = g_wide / norms * (grad - v_wide * along / norms)
+    return grad_v.astype(v.dtype), along.astype(g.dtype)
