@@ -153,7 +153,7 @@ def _inline(
     if any(("float", index) not in names for index in range(floats)):
         return "a tuple holds a number that is known only when the graph runs"
     stands = [[_stand_in(t, form.kernel) for t in part] for part in (written, read)]
-    given = Given(*stands, numbers, [0.5] * floats)
+    given = Given(stands[0], stands[1], numbers, [0.5] * floats)
     args = tuple(given.fill(a) for a in form.args)
     kwargs = {n: given.fill(v) for n, v in form.kwargs.items()}
     grid = form.grid(given)

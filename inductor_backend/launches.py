@@ -93,8 +93,7 @@ def _replace(graph: torch.fx.Graph, node: Node) -> None:
     made.meta["val"] = list(examples)
     made.meta["launch"] = Views(tuple(written), tuple(read))
     for user in list(node.users):
-        index = user.args[1]
-        user.args = (made, index - 1)
+        user.args = (made, user.args[1] - 1)  # type: ignore[operator]
     graph.erase_node(node)
 
 
@@ -144,7 +143,8 @@ def inline_of(node: Node, plan: Graph) -> Inline | str | None:
             return "an operand is not dense"
     later = {i for i, n in enumerate(numbers) if isinstance(n, Node) and n in plan.later}
     values = [plan.later.get(n, plan.static.get(n)) if isinstance(n, Node) else n for n in numbers]
-    if None in values:
+    given = [v for v in values if v is not None]
+    if len(given) < len(values):
         return "a number is known only when the graph runs"
 
     def lying(entry: tuple[int, Any], first: int) -> Lying:
@@ -159,7 +159,7 @@ def inline_of(node: Node, plan: Graph) -> Inline | str | None:
     if any(plan.specs[operands[t.memory]].dtype != t.dtype or t.offset < 0 for t in (*written, *read)):
         return "a tensor is another one's memory under another dtype"
     try:
-        found = inline(form, written, read, values, len(floats), frozenset(later))
+        found = inline(form, written, read, given, len(floats), frozenset(later))
     except Decides as decides:
         raise Structural(numbers[decides.index]) from None
     if isinstance(found, str):
@@ -174,8 +174,7 @@ def inline_of(node: Node, plan: Graph) -> Inline | str | None:
 def _jax_op(node: Node, plan: Graph) -> Inline | None:
     """An operator of `bridge.jax_op` as a call of its function."""
     schema = getattr(node.target, "_schema", None)
-    found = None if schema is None else traceable(schema.name)
-    if found is None:
+    if schema is None or (found := traceable(schema.name)) is None:
         return None
     bound = [*node.args, *(node.kwargs[a.name] for a in schema.arguments[len(node.args) :] if a.name in node.kwargs)]
     if len(bound) != len(schema.arguments):
@@ -192,7 +191,9 @@ def _jax_op(node: Node, plan: Graph) -> Inline | None:
         return results[0] if single else results
 
     name = schema.name.replace("::", "_")
-    return Inline(name, f"the function of {schema.name}", "", found.where, tuple(values[i] for i in places), call)
+    return Inline(
+        name, f"the function of {schema.name}", "", found.where, tuple(v for v in values if isinstance(v, Node)), call
+    )
 
 
 def apart(node: Node, plan: Graph) -> str | None:
@@ -284,11 +285,13 @@ def on_tensors(node: Node, plan: Graph) -> Any:
     places = [[(which, spec_of(example, symbols)) for which, example in part] for part in (views.written, views.read)]
     call = launch_operator(len(views.written))
 
+    taken: Any = node.args[1:3]
+
     def run(form: str, bases: Any, roots: Any, numbers: Any, floats: Any) -> list[torch.Tensor]:
         news = [compat.clone_as_it_lies(b) for b in bases]
         lists = [
             [_view(values[which], spec, nodes[which], symbols) for which, spec in part]
-            for part, values, nodes in zip(places, (news, roots), (node.args[1], node.args[2]))
+            for part, values, nodes in zip(places, (news, roots), taken)
         ]
         call(form, *lists[0], lists[1], [int(n) for n in numbers], floats)
         return news

@@ -520,7 +520,9 @@ def _moved(write: Write, assembly: Assembly, bases: dict[Node, Node]) -> tuple[s
     result, meta = plan.specs.get(base), write.target.meta["val"]
     if base.op == "placeholder" or base in plan.aten or base not in assembly.arrays:
         return None
-    if not all(isinstance(s, Spec) for s in (source, target, result)) or meta.is_conj() or meta.is_neg():
+    if not (isinstance(source, Spec) and isinstance(target, Spec) and isinstance(result, Spec)):
+        return None
+    if meta.is_conj() or meta.is_neg():
         return None
     dense = target.order() is not None and result.order() is not None and result.numel == target.numel
     alike = target.shape == source.shape and target.dtype == source.dtype == result.dtype

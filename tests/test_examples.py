@@ -23,6 +23,7 @@ def test_every_example_is_tested():
         "triton_softmax",
         "pallas_on_torch",
         "dlpack_sharing",
+        "compiled_kernels",
     }
 
 
@@ -61,6 +62,12 @@ def test_pallas_on_torch(capsys):
     out = capsys.readouterr().out
     assert "fits" in out
     assert ("HBM traffic" in out) == WITH_TPU
+
+
+def test_compiled_kernels(capsys):
+    run("compiled_kernels")
+    out = capsys.readouterr().out
+    assert "equal eager's" in out and "norm" in out
 
 
 def test_dlpack_sharing(capsys):

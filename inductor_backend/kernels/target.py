@@ -1,7 +1,8 @@
 """The TPU as a place where segments run: kernels formed and written, compiled offline, run where a TPU is.
 
-Input: segments' lines; emitted functions. Output: source with TPU kernels; callables on CPU arrays. Law: whole numbers
-are 32 bits wide on a TPU, and a value that does not fit is refused, never cut; where no TPU is attached the TPU
+Input: segments' lines; emitted functions. Output: source with TPU kernels; callables on CPU arrays. Law: a TPU has no
+64-bit values: double precision is refused, an int64 input that 32 bits can't hold too, and where a graph computes new
+int64 numbers in 32 bits, a note says so; where no TPU is attached the TPU
 interpreter computes the values from the same kernels, with a note, up to a bound on grid steps.
 """
 
@@ -25,10 +26,10 @@ from torch.fx import Node
 
 from bridge.compat import cpu_device
 from bridge.devices import Target, jax_device
-from bridge.diagnostics import Diagnostic, error, note
+from bridge.diagnostics import Diagnostic, Where, error, note
 from inductor_backend.emit import Emitter, Line, Source
 from inductor_backend.fallback import emitted, failed_node
-from inductor_backend.graph import Graph, where_of
+from inductor_backend.graph import Graph, Spec, where_of
 from inductor_backend.kernels import choose, tile
 from inductor_backend.kernels.axes import Apart
 from inductor_backend.kernels.groups import Former
@@ -121,6 +122,7 @@ class Place:
     def __call__(self, lines: list[Line], plan: Graph, flipped: dict[Node, str]) -> list[list[Line]]:
         """The groups of a segment."""
         self.written = {}
+        refuse_wide(plan, self.target)
         if self.kernels == "none":
             return []
         self.former = Former(lines, plan, flipped, self.chip, {**self.refused, **self.declined})
@@ -202,6 +204,42 @@ class Place:
         program.check(self.figures)
         self.programs.append(program)
         return program
+
+
+#: Operators whose int64 results may leave 32 bits though their operands fit.
+_GROW = ("mul", "pow", "sum", "prod", "cumsum", "cumprod", "bitwise_left_shift", "__lshift__", "mm", "bmm", "square")
+
+
+def refuse_wide(plan: Graph, target: Target) -> None:
+    """Look for values of 64 bits, which a TPU does not have.
+
+    Raises:
+        Diagnostic: tpu-wide-number: a value of the graph is float64 or complex128.
+    """
+    grown: Node | None = None
+    for node, spec in plan.specs.items():
+        if not isinstance(spec, Spec) or node in plan.aten:
+            continue
+        name = str(spec.dtype).removeprefix("torch.")
+        if name in ("float64", "complex128"):
+            raise error(
+                "tpu-wide-number",
+                f"a graph compiled for '{target}' computes in {name}",
+                where=where_of(node),
+                why="a TPU has no 64-bit values, and half of the digits would be lost.",
+                do="convert to float32 (or complex64) first, or compile for the CPU",
+            )
+        operator = getattr(node.target, "_schema", None)
+        if name == "int64" and operator is not None and operator.name.partition("::")[2] in _GROW:
+            grown = grown or node
+    if grown is not None:
+        note(
+            "tpu-wide-number",
+            f"a graph compiled for '{target}' computes int64 numbers in 32 bits",
+            where=where_of(grown),
+            why="a TPU has no 64-bit values; a product or sum beyond 32 bits wraps around, as in jax without x64.",
+            do="nothing where the numbers fit; compile for the CPU where they may not",
+        )
 
 
 class TpuProgram:
@@ -307,17 +345,20 @@ class TpuProgram:
                     "run it on the CPU: leave target out",
                 ],
             )
-        places = (where_of(n) for n in self.source.lines.values())
         note(
             "interpreted-target",
             f"a graph compiled for '{self.target}' runs on the TPU interpreter",
-            where=next((p for p in places if p is not None), None),
+            where=self.place(),
             why="no TPU is attached, so the same kernels are simulated on the CPU: right, but slow.",
             do="leave target out to run on the CPU, or run this where a TPU is",
         )
         if not self.kernels:
             return self.plainly(values)
         return interpret(self, [jnp.asarray(v) for v in values], self.target).results
+
+    def place(self) -> Where | None:
+        """The user's line of its first operator that has one."""
+        return next((p for p in map(where_of, self.source.lines.values()) if p is not None), None)
 
     def plainly(self, values: list[Any]) -> Sequence[Any]:
         """A segment without kernels, on the CPU."""
@@ -341,6 +382,7 @@ class TpuProgram:
             raise error(
                 "tpu-wide-number",
                 f"an input of a graph compiled for '{self.target}' holds whole numbers beyond 32 bits",
+                where=self.place(),
                 why="a TPU has no 64-bit values; int64 is int32 there, and these numbers would be cut.",
                 do="keep such numbers out of the compiled function, or compile for the CPU",
             )

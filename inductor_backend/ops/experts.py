@@ -85,7 +85,7 @@ def _ragged_rows(x, w, offs=None, bias=None, out_dtype=None):
 
 
 @row("aten._grouped_mm.default", supports=_ragged_rows)
-def grouped_mm(x, w, offs=None, bias=None, out_dtype=None):
+def grouped_mm(x, w, offs, bias=None, out_dtype=None):
     """Rows by group with a matrix a group, or columns by group: a matrix a group comes out."""
     if x.ndim == 2 and w.ndim == 3:
         return rows_by_group(x, w, offs)

@@ -192,7 +192,7 @@ def _reduced_into(x, at, src, reduce, include_self):
     if not include_self:
         floating = jnp.issubdtype(x.dtype, jnp.floating)
         low, high = (-jnp.inf, jnp.inf) if floating else (jnp.iinfo(x.dtype).min, jnp.iinfo(x.dtype).max)
-        neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": low, "amin": high}[reduce]
+        neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": low, "amin": high}[str(reduce)]
         x = at(x).set(jnp.asarray(neutral, x.dtype), mode="drop")
     if reduce == "prod":
         return at(x).multiply(src, mode="drop").astype(dtype)

@@ -10,6 +10,7 @@ import frontend_triton_compat.language as tl
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit.tpu import sizes
 from frontend_triton_compat.offline import specs_of, translate
+from pallas_core import blocks
 from pallas_core.offline import lower_for
 from tests.frontend.on_tpu import against_cpu
 
@@ -137,10 +138,10 @@ def launches(k, dtype=torch.float32, make=torch.randn):
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
 def test_many_ragged_steps(monkeypatch, split):
     """Small blocks at small odd sizes: every grid axis has several steps, and the last one runs over the end."""
-    monkeypatch.setattr(sizes, "_BLOCK_BYTES_ELSEWHERE", (1 << 14, 1 << 14))
-    monkeypatch.setattr(sizes, "_ONE_DIM", 4096)
-    monkeypatch.setattr(sizes, "_TILES_ELSEWHERE", (64, 128))
-    monkeypatch.setattr(sizes, "_SPLIT_TILES_ELSEWHERE", (128, 256, 128))
+    monkeypatch.setattr(blocks, "BLOCK_BYTES_ELSEWHERE", (1 << 14, 1 << 14))
+    monkeypatch.setattr(sizes, "ONE_DIM", 4096)
+    monkeypatch.setattr(sizes, "TILES_ELSEWHERE", (64, 128))
+    monkeypatch.setattr(sizes, "SPLIT_TILES_ELSEWHERE", (128, 256, 128))
     if split:
         monkeypatch.setattr(sizes, "_MOST_PRODUCTS_ELSEWHERE", 1)
     torch.manual_seed(0)
@@ -184,7 +185,7 @@ def one_program(x, o, B: tl.constexpr):
 
 
 def test_an_output_that_comes_back_is_not_shared_by_cores(monkeypatch):
-    monkeypatch.setattr(sizes, "_BLOCK_BYTES_ELSEWHERE", (1 << 13, 1 << 13))
+    monkeypatch.setattr(blocks, "BLOCK_BYTES_ELSEWHERE", (1 << 13, 1 << 13))
     x = torch.randn(20, 3000)
     args = (x, torch.zeros(20), torch.zeros(20, 3000), 3000)
     source = translate(scaled_rows, args, {"BN": 512}, (20, 6), "tpu:v5e").source

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 import inductor_backend
 from bridge.diagnostics import Diagnostic
+from bridge.diagnostics.errors import DiagnosticNote
 from inductor_backend.kernels import groups, layout, target
 from inductor_backend.kernels.axes import Apart, Atom, Axes
 
@@ -25,7 +26,7 @@ def interpreted(monkeypatch):
     monkeypatch.setattr(layout, "TILES_ELSEWHERE", (32, 128))
     monkeypatch.setattr(groups, "SMALL", 1 << 10)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*TPB424.*")
+        warnings.filterwarnings("ignore", message=".*TPB42[45].*")
         yield
 
 
@@ -308,3 +309,16 @@ def test_the_model_stays_as_it_is():
     before = copy.deepcopy(net.state_dict())
     inductor_backend.explain(net, rand(33, 40), target="tpu:7x")
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+
+
+def test_values_of_64_bits(interpreted):
+    """Double precision is refused, never halved; numbers that may outgrow 32 bits are told of."""
+    options = {"target": "tpu:v5e"}
+    for function in (lambda x: x.double() + 1e-9, lambda x: x.to(torch.complex128) * 2):
+        torch._dynamo.reset()
+        with pytest.raises(Diagnostic, match="TPB425.*computes in"):
+            torch.compile(function, backend="pallas", options=options)(torch.ones(3))
+    torch._dynamo.reset()
+    with pytest.warns(DiagnosticNote, match="TPB425.*in 32 bits"):
+        got = torch.compile(lambda x: x * 3, backend="pallas", options=options)(torch.tensor([2, 5]))
+    assert got.tolist() == [6, 15]

@@ -447,9 +447,8 @@ class Operands(TileForms):
         if any(v in self.blocks.grid and v not in spec.picks for v in pinned) and not self._stays(spec):
             raise untiled(self.plan, access)
         if any(v in pinned for v in extra):
-            value, mask = (
-                e and at_element(e, {v: n % self.extent(v) for v, n in pinned.items()}) for e in (value, mask)
-            )
+            places = {v: n % self.extent(v) for v, n in pinned.items()}
+            value, mask = at_element(value, places), mask and at_element(mask, places)
             extra = [v for v in extra if v not in pinned]
         if extra:
             raise store_conflict(
@@ -630,7 +629,7 @@ class Operands(TileForms):
             first.setdefault(again, []).append(f"{out.ref}[...] = {old.ref}[...]")
         lines = first.pop((), [])
         for conditions, told in first.items():
-            both = " & ".join(f"({c})" for c in conditions) if len(conditions) > 1 else conditions[0]
+            both = " & ".join(f"({c})" if len(conditions) > 1 else c for c in conditions)
             lines += [f"@pl.when({both})", f"def {self.fresh('keep')}():", *(f"    {line}" for line in told)]
         self.lines[:0] = [f"    {line}" for line in (*self.prologue, *lines)]
 
@@ -645,7 +644,7 @@ class Operands(TileForms):
         return f"pl.program_id({self.blocks.grid.index(clamped.var)}) <= {clamped.last}"
 
 
-def at_element(expr: Expr, at: Mapping[Var, int]) -> Expr:
+def at_element(expr: Expr, at: Mapping[Any, int]) -> Expr:
     """An expression where some variables are one number each."""
     if not any(v in at for v in expr.vars):
         return expr
