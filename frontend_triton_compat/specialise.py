@@ -162,6 +162,8 @@ class Specialisations:
 
     def route(self, call: Call, grid: tuple[int, int, int]) -> Compiled:
         """As `find`, for a launch on tensors; one look-up when tensors were laid out like this before."""
+        if call.empty:
+            return self.find(call, grid)
         layouts, memories = [], []
         for t in call.arrays.values():
             storage = t.untyped_storage()
@@ -205,12 +207,14 @@ class Specialisations:
             tuple(tensor_in_key(a, memories[n]) for n, a in call.arrays.items()),
             aliases.key(),
         )
-        runtime = self._runtime(base)
+        # Whether a tensor without elements is touched depends on the numbers: none of them is left to run time.
+        runtime = frozenset[str]() if call.empty else self._runtime(base)
         found = self.cache.get((base, runtime, self._static(call, runtime)))
         if found is None:
             with self._lock:
-                self._learn(base, call, grid, memories, aliases)
-                runtime = self._runtime(base)
+                if not call.empty:
+                    self._learn(base, call, grid, memories, aliases)
+                    runtime = self._runtime(base)
                 key = (base, runtime, self._static(call, runtime))
                 found = self.cache.get(key)
                 if found is None:

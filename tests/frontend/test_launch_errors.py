@@ -112,6 +112,25 @@ def test_empty_tensors_that_nothing_touches(empty):
 
 
 @triton.jit
+def add_two(x, o, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + i, tl.load(x + i, mask=i < n) + 2, mask=i < n)
+
+
+def test_empty_tensors_are_judged_by_the_numbers_of_their_launch():
+    """A bound that other launches left to run time is a number here: whether memory is touched depends on it."""
+    _, o = x_and_o()
+    for shape, n in [((4, 0), 3), ((3, 0), 0), ((3, 0), 0), ((4, 0), 2)]:
+        before, empty = o.clone(), torch.empty(shape)
+        if n:
+            refused("TPB254", lambda: add_two[(1,)](empty, o, n, BLOCK=64), o)  # noqa: B023
+        else:
+            add_two[(1,)](empty, o, n, BLOCK=64)
+        assert torch.equal(o, before)
+    refused("TPB254", lambda: add_two[(1,)](torch.empty(0), torch.zeros(1), 1, BLOCK=64))
+
+
+@triton.jit
 def one_of_two(out, a, b, na, nb, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     if tl.load(out) > 0:
