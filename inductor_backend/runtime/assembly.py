@@ -22,132 +22,16 @@ import torch
 from torch.fx import Node
 
 from bridge.compat import from_capsule, to_capsule
-from bridge.diagnostics import error
-from bridge.engine import ALIGNMENT, SMALL, Engine, collect_results, parts
-from bridge.layout import row_major
+from bridge.engine import Engine, collect_results, parts
 from inductor_backend.checks import Refusal
-from inductor_backend.compat import copy_all, increment_version, is_zero_tensor
-from inductor_backend.emit import Chooser, Value, emit_segment, namespace, np_bytes
+from inductor_backend.emit import Chooser, Value, emit_segment, namespace
 from inductor_backend.exports import Finish, export_bases
 from inductor_backend.fallback import aten_call, emitted
-from inductor_backend.graph import Graph, Spec, Write, flat, imported, is_assertion, is_mutable, is_tangent, name_of
+from inductor_backend.graph import Graph, Spec, flat, imported, is_assertion, is_tangent
 from inductor_backend.launches import on_tensors
 from inductor_backend.ops import DTYPES
-
-_CACHE_LIMIT = 256
-#: Attribute of a tensor that a forward graph saves for its backward graph: the array over the same memory.
-HELD = "_torch_pallas_array"
-#: Larger writes are torch's, which uses its threads for them.
-_MOVED = 1 << 18
-
-
-class Slot:
-    """One tensor operand of a jitted segment: shape, dtype and strides are fixed, the address varies.
-
-    Arrays are cached by address. They own nothing, so an address that torch reuses for another tensor of this slot is
-    the same array again; a parameter keeps its address and is imported once. `set_`, `.data =` and `resize_` change the
-    address, and are seen. What jax would copy at import (unaligned memory), what is not dense, and a zero tensor of
-    autograd's, which has no memory at all, is copied on every call into a cell of the slot's own: an array and the
-    tensor over the same memory. A cell comes back after the call, so several threads have one each.
-    """
-
-    def __init__(self, spec: Spec, engine: Engine):
-        self.spec, self.engine = spec, engine
-        self.nbytes = np_bytes(spec)
-        order = spec.order()
-        self.shape = spec.shape if order is None else tuple(spec.shape[d] for d in order)
-        self.strides = row_major(self.shape)
-        self.order = order
-        self.cache: dict[int, jax.Array] = {}
-        self.cells: list[tuple[jax.Array, torch.Tensor, int]] = []
-        self.seen: set[int] = set()
-        self.plain = order == tuple(range(len(self.shape)))
-        #: of an expanded tensor, how to see each of its elements once
-        self.narrowed = (spec.shape, spec.strides) if 0 in spec.strides and spec.numel else None
-        self.empty: jax.Array | None = None
-
-    def copied(self, t: torch.Tensor, pointer: int) -> tuple[jax.Array, torch.Tensor, int]:
-        """A cell that holds the elements of `t`; it goes back to `cells` when the program has read it.
-
-        Args:
-            t: the operand.
-            pointer: where its elements lie without a gap and in order; 0 when they don't.
-        """
-        try:
-            cell = self.cells.pop()
-        except IndexError:
-            room = torch.empty(self.nbytes + ALIGNMENT, dtype=torch.uint8)
-            room = room[-room.data_ptr() % ALIGNMENT :][: self.nbytes].view(self.spec.dtype)
-            stored = room.as_strided(self.shape, self.strides, room.storage_offset())
-            array = self.engine.share(stored)
-            inverse = None if self.order is None else [self.order.index(d) for d in range(len(self.order))]
-            cell = array, stored if inverse is None else stored.permute(inverse), stored.data_ptr()
-        if pointer and self.nbytes <= SMALL:
-            ctypes.memmove(cell[2], pointer, self.nbytes)
-        else:
-            cell[1].copy_(t)
-        return cell
-
-    def __call__(self, t: torch.Tensor, pointer: int) -> tuple[jax.Array, tuple[jax.Array, torch.Tensor, int] | None]:
-        """(the array, a cell that goes back to `cells` when the array has been read)."""
-        held = getattr(t, HELD, None)
-        if held is not None and pointer and held.unsafe_buffer_pointer() == pointer and held.shape == self.shape:
-            return held, None
-        if self.nbytes == 0:
-            if self.empty is None:
-                block = torch.zeros(ALIGNMENT, dtype=torch.uint8).view(self.spec.dtype)
-                self.empty = self.engine.share(block.as_strided(self.shape, self.strides))
-            return self.empty, None
-        if pointer == 0 and not is_zero_tensor(t):
-            raise error(
-                "freed-storage",
-                f"an input of shape {tuple(t.shape)} has no memory",
-                why="its storage has been freed (untyped_storage().resize_(0)), so there is nothing to read",
-                do="bring the storage back before the call",
-            )
-        if self.narrowed is not None and t.shape != self.narrowed[0]:
-            t = t.as_strided(*self.narrowed)
-        if self.order is None or pointer == 0 or pointer % ALIGNMENT:
-            cell = self.copied(t, 0 if self.order is None else pointer)
-            return cell[0], cell
-        if pointer not in self.seen:
-            # Most addresses are seen once: a gradient's, an activation's.
-            if len(self.seen) >= _CACHE_LIMIT:
-                self.seen.clear()
-            self.seen.add(pointer)
-            if self.nbytes <= SMALL:
-                cell = self.copied(t, pointer)
-                return cell[0], cell
-            if self.plain and self.narrowed is None:
-                return self.engine.share(t.detach() if t.requires_grad else t), None
-        array = self.engine.share_pointer(pointer, self.nbytes, self.spec.dtype, self.shape, self.strides)
-        if array.unsafe_buffer_pointer() != pointer:
-            return array, None
-        if len(self.cache) >= _CACHE_LIMIT:
-            self.cache.clear()
-        self.cache[pointer] = array
-        return array, None
-
-
-def restride(t: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-    """`t` with the strides that the graph was traced with."""
-    dense = torch.empty_strided(shape, strides, dtype=t.dtype)
-    return dense.copy_(t)
-
-
-def once(t: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-    """`t` with the strides that the graph was traced with, of which some are zero."""
-    kept = t
-    for dim, stride in enumerate(strides):
-        kept = kept.narrow(dim, 0, 1) if stride == 0 else kept
-    if not torch.equal(kept.expand(shape), t):
-        raise error(
-            "internal-error",
-            f"an input of shape {shape} was traced as an expanded tensor, and this call's is not one",
-            do="report it",
-        )
-    return torch.empty_strided(kept.shape, strides, dtype=t.dtype).copy_(kept).as_strided(shape, strides)
-
+from inductor_backend.runtime.epilogue import epilogue
+from inductor_backend.runtime.slots import Slot, once, restride
 
 _counter = 0
 _lock = threading.Lock()
@@ -164,7 +48,7 @@ def _unique() -> int:
 def our_code() -> str:
     """A digest of this package: emitted source calls into it."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -399,7 +283,7 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
         else:
             for node in segment.nodes:
                 assembly.aten(node)
-    _epilogue(assembly, bases)
+    epilogue(assembly, bases)
     text = "def run(args):\n" + "\n".join("    " + line for line in lines) + "\n"
     run, _ = load(text, "run", assembly.scope)
     assembly.text = text
@@ -415,125 +299,3 @@ def _needed(plan: Graph, bases: dict[Node, Node]) -> set[Node]:
         for n in segment.nodes:
             needed.update(d for d in flat((n.args, n.kwargs)) if d in home and home[d] != i)
     return needed
-
-
-def _epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
-    """Outputs as eager's tensors, then the writes to inputs, then the return."""
-    plan, lines = assembly.plan, assembly.lines
-    targets = {w.target: w for w in plan.writes}
-    final: dict[Node, str] = {}
-
-    def produce(node: Node, own: bool) -> str:
-        if node in final:
-            return final[node]
-        base, spec = bases[node], plan.specs[node]
-        lies = base is not node and base in assembly.arrays and base.op != "placeholder" and base not in plan.aten
-        lies = lies and plan.specs[base].dtype == spec.dtype and plan.specs[base].numel and base not in assembly.tensors
-        name = assembly.exported(base) if lies else assembly.tensor(base)
-        if base.op == "placeholder" and base in targets:
-            name = f"{name}.clone()"
-        if base is not node:
-            start = plan.specs[base].offset
-            view = f"v_{node.name}"
-            if base.op == "placeholder" and base not in assembly.checked:
-                assembly.checked.add(base)
-                strides = assembly.bind("strides", plan.specs[base].strides)
-                lines.append(
-                    f"if {name}.stride() != {strides}: {name} = restride({name}, {plan.specs[base].shape!r}, {strides})"
-                )
-            if base in plan.aten:
-                strides = assembly.bind("strides", plan.specs[base].strides)
-                lines.append(
-                    f"if {name}.stride() != {strides}: {name} = restride({name}, {plan.specs[base].shape!r}, {strides})"
-                )
-            if plan.specs[base].dtype != spec.dtype:
-                dtype = assembly.bind("dtype", spec.dtype)
-                lines.append(f"{view} = {name}.as_strided(({plan.specs[base].numel},), (1,)).view({dtype})")
-                name = view
-            offset = f"{spec.offset - start}"
-            if base.op == "placeholder" or base in plan.aten:
-                offset = f"{name}.storage_offset() + {offset}"
-            lines.append(f"{view} = {name}.as_strided({spec.shape!r}, {spec.strides!r}, {offset})")
-            name = view
-        elif node in plan.aten and isinstance(spec, Spec):
-            strides = assembly.bind("strides", spec.strides)
-            lines.append(f"if {name}.stride() != {strides}: {name} = restride({name}, {spec.shape!r}, {strides})")
-        if name.endswith(")"):
-            lines.append(f"c_{node.name} = {name}")
-            name = f"c_{node.name}"
-        final[node] = name
-        return name
-
-    moved = [_moved(w, assembly, bases) for w in plan.writes]
-    sources = [None if m else produce(w.source, True) for w, m in zip(plan.writes, moved, strict=True)]
-    outs: list[str] = []
-    for position, out in enumerate(plan.outputs):
-        if isinstance(out, Node) and position in plan.saved and out not in final and _is_held(out, assembly, bases):
-            lines.append(f"{produce(out, False)}.{HELD} = {assembly.arrays[out]}")
-        if not isinstance(out, Node):
-            outs.append(repr(out) if isinstance(out, (int, float, bool, type(None))) else assembly.bind("value", out))
-        elif out in plan.static:
-            outs.append(
-                repr(plan.static[out])
-                if not isinstance(plan.static[out], float)
-                else assembly.bind("value", plan.static[out])
-            )
-        elif name_of(out.target) == "aten.copy_.default" and out.args[0] in targets:
-            outs.append(assembly.targets[out.args[0]])
-        elif isinstance(plan.specs.get(out), Spec):
-            outs.append(produce(out, False))
-        else:
-            outs.append(assembly.tensor(out))
-    copied = [(assembly.targets[w.target], s) for w, s in zip(plan.writes, sources, strict=True) if s is not None]
-    lazy = any(v.is_conj() or v.is_neg() for v in (w.target.meta["val"] for w in plan.writes))
-    # The sources may lie in a cell (a copy of one input that is written to another one) only until it is given back.
-    if len(copied) == 1 or lazy:
-        # A batched copy doesn't take lazy conjugates.
-        lines.extend(f"{target}.copy_({source})" for target, source in copied)
-    elif copied:
-        assembly.scope["copy_all"] = copy_all
-        lines.append(f"copy_all([{', '.join(t for t, _ in copied)}], [{', '.join(s for _, s in copied)}])")
-    lines.extend(m[0] for m in moved if m)
-    if any(moved):
-        assembly.scope["changed"] = increment_version
-        lines.append(f"changed([{', '.join(m[1] for m in moved if m)}])")
-    lines.extend(f"if {cell} is not None: {cells}.append({cell})" for cell, cells in assembly.cells)
-    if assembly.cells:
-        lines.insert(0, f"{' = '.join(cell for cell, _ in assembly.cells)} = None")
-    lines.append(f"return ({''.join(o + ', ' for o in outs)})")
-
-
-def _is_held(node: Node, assembly: Assembly, bases: dict[Node, Node]) -> bool:
-    """Whether a value that is saved for the backward graph leaves as a tensor of its own, over a result's memory."""
-    plan, spec = assembly.plan, assembly.plan.specs.get(node)
-    made = node.op != "placeholder" and node not in plan.aten and node in assembly.arrays and bases[node] is node
-    return made and isinstance(spec, Spec) and spec.order() is not None and spec.numel > 0
-
-
-def _moved(write: Write, assembly: Assembly, bases: dict[Node, Node]) -> tuple[str, str] | None:
-    """A write as a move of bytes, and its target; None where the result's memory is not laid out as the target's.
-
-    A result that only goes into an input need not become a tensor, which costs more than the write.
-    """
-    plan, base = assembly.plan, bases[write.source]
-    source, target = plan.specs.get(write.source), plan.specs.get(write.target)
-    result, meta = plan.specs.get(base), write.target.meta["val"]
-    if base.op == "placeholder" or base in plan.aten or base not in assembly.arrays:
-        return None
-    if not (isinstance(source, Spec) and isinstance(target, Spec) and isinstance(result, Spec)):
-        return None
-    if meta.is_conj() or meta.is_neg():
-        return None
-    dense = target.order() is not None and result.order() is not None and result.numel == target.numel
-    alike = target.shape == source.shape and target.dtype == source.dtype == result.dtype
-    where = all(n == 1 or a == b for n, a, b in zip(target.shape, target.strides, source.strides))
-    if not (dense and alike and where) or source.offset != result.offset or not 0 < np_bytes(target) <= _MOVED:
-        return None
-    name, array = assembly.targets[write.target], assembly.arrays[base]
-    strides = assembly.bind("strides", target.strides)
-    text = f"move({name}.data_ptr(), {array}.unsafe_buffer_pointer(), {np_bytes(target)})"
-    copy = f"tensor(capsule({array})).as_strided({source.shape!r}, {source.strides!r})"
-    return f"{text} if {name}.stride() == {strides} else {name}.copy_({copy})", name
-
-
-__all__ = ["Assembly", "Finish", "Slot", "assemble", "is_mutable"]
