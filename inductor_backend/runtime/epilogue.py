@@ -1,7 +1,7 @@
 """The end of a call: results as eager's tensors, then the writes to inputs, then the return.
 
-Input: an assembly whose segments have run. Output: its last lines. Law: inputs are written after everything that can fail;
-a cell is given back when all that may read it is done.
+Input: an assembly whose segments have run. Output: its last lines. Law: inputs are written after everything that can
+fail; a cell is given back when all that may read it is done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operands: the arrays over the memory of the tensors that a call brings.
 
-Input: a tensor and its address. Output: an array over the same memory, or over a copy. Law: an array owns none of torch's
-memory and is good for the length of the call; what jax would copy is copied into a cell that is used again.
+Input: a tensor and its address. Output: an array over the same memory, or over a copy. Law: an array owns none of
+torch's memory and is good for the length of the call; what jax would copy is copied into a cell that is used again.
 """
 
 from __future__ import annotations
