@@ -25,6 +25,7 @@ __all__ = [
     "OpOverload",
     "copy_all",
     "elementwise_dtypes",
+    "evaluated",
     "front_half",
     "increment_version",
     "is_known_backend",
@@ -120,6 +121,14 @@ def output_code_log() -> logging.Logger:
     from torch._logging import getArtifactLogger  # pyright: ignore[reportPrivateImportUsage]
 
     return getArtifactLogger("torch._inductor.codecache", "output_code")
+
+
+def evaluated(eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
+    """The results of one equation of a jaxpr."""
+    bound = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = bound if isinstance(bound, tuple) else ((), bound)
+    results = eqn.primitive.bind(*functions, *operands, **params)
+    return results if eqn.primitive.multiple_results else [results]
 
 
 def functional_form(target: Any) -> bool:
