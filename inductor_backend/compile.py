@@ -154,7 +154,10 @@ class CompiledGraph:
         for _ in range(len(self.gm.graph.nodes) + 1):
             try:
                 inline = launches.inline_of if self.place is None else launches.apart
-                plan = analyse(self.gm, actual, self.refused, reject, self.numbers, inline)
+                refuses = reject if self.place is None else self.place.reject
+                plan = analyse(self.gm, actual, self.refused, refuses, self.numbers, inline)
+                if self.place is not None:
+                    self.place.prepare(plan)
             except Diagnostic as diagnostic:
                 return raiser(diagnostic)
             except launches.Structural as found:

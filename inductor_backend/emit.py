@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from inductor_backend.checks import Wraps
 from inductor_backend.compat import PROMOTION, elementwise_dtypes
 from inductor_backend.graph import (
     Graph,
@@ -35,6 +36,7 @@ from inductor_backend.graph import (
 )
 from inductor_backend.ops import DTYPES, Out, Row, cast, functions
 from inductor_backend.ops.table import BOOL_OUT, KEEP, MATMUL, has_zero, out_of_range
+from inductor_backend.spans import data_of
 
 #: Picks groups of lines for kernels; given the nodes whose transposes products fold in. One with a `write` prints them.
 Chooser = Callable[[list["Line"], Graph, dict[Node, str]], list[list["Line"]]]
@@ -55,7 +57,7 @@ class Source:
     text: str = ""
     lines: dict[int, Node] = field(default_factory=dict)
     kernels: list[str] = field(default_factory=list)
-    checks: list[Node] = field(default_factory=list)
+    checks: list[Node | Wraps] = field(default_factory=list)
     inlined: dict[str, Any] = field(default_factory=dict)
 
 
@@ -182,6 +184,18 @@ class Emitter:
             for index, dim, negative in entry.bounds(*node.args, **kwargs)
             if isinstance(index, Node) and self.plan.specs[index].numel
         ]
+
+    def wrap_check(self, node: Node) -> str:
+        """An expression that is true when a node's whole numbers need more than 32 bits."""
+        growth = self.plan.wraps[node]
+        data = [d for d in data_of(growth, node) if d not in self.plan.static]
+        if growth.check == "from_float":
+            return f"wraps.from_float({data[0].name})"
+        text = self.call(node).replace("'int64'", "'float32'")
+        if growth.near:
+            text = text.replace(f"aten.{needed_row(node).ident}(", f"{growth.near}(")
+        names = ", ".join(self.flipped[d] if self.flipped.get(d) in _identifiers(text) else d.name for d in data)
+        return f"wraps.{growth.check}(lambda {names}: {text}, {node.name}, {names})"
 
     def zero_checks(self, node: Node) -> list[str]:
         """An expression that is true when a whole number is divided by zero; none for a divisor known not to be."""
@@ -362,10 +376,13 @@ def emit_segment(
         emitter.note_flip(node)
         text = emitter.call(node)
         lines.append(Line(node.name, text, node, set(_identifiers(text))))
-        for number, text in enumerate(emitter.range_checks(node)):
+        asked: list[tuple[Node | Wraps, str]] = [(node, text) for text in emitter.range_checks(node)]
+        if node in plan.wraps:
+            asked.append((Wraps(node), emitter.wrap_check(node)))
+        for number, (subject, text) in enumerate(asked):
             check = f"{node.name}_range{number}"
             checks.append(check)
-            source.checks.append(node)
+            source.checks.append(subject)
             lines.append(Line(check, text, node, set(_identifiers(text)), check=True))
     wanted = {r.name for r in results} | set(checks)
     lines = _pruned(lines, wanted)

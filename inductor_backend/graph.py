@@ -21,6 +21,7 @@ from bridge.diagnostics.where import is_ours
 from inductor_backend.compat import OpOverload, pytree
 from inductor_backend.ops import DTYPES, ROWS, Out, Row
 from inductor_backend.ops.table import KEEP, POINTWISE, VIEW
+from inductor_backend.ops.whole import Growth
 
 #: Views that alias their operand in eager: an output that is one is handed out as a view of the operand's base.
 _ALIASING = {
@@ -120,6 +121,8 @@ class Graph:
     symbols: Mapping[sympy.Symbol, Any] = field(default_factory=dict)
     inlined: dict[Node, Any] = field(default_factory=dict)
     later: dict[Node, Any] = field(default_factory=dict)
+    #: nodes whose whole numbers may need more bits than the target has, and how that is found out
+    wraps: dict[Node, Growth] = field(default_factory=dict)
     #: positions of outputs that only a backward graph sees
     saved: frozenset[int] = frozenset()
 

@@ -1,8 +1,8 @@
 """The TPU as a place where segments run: kernels formed and written, compiled offline, run where a TPU is.
 
 Input: segments' lines; emitted functions. Output: source with TPU kernels; callables on CPU arrays. Law: a TPU has no
-64-bit values: double precision is refused, an int64 input that 32 bits can't hold too, and where a graph computes new
-int64 numbers in 32 bits, a note says so; where no TPU is attached the TPU
+64-bit values: double precision is refused, and so is an int64 number that 32 bits can't hold, an input or a result,
+where ranges don't prove that there is none; where no TPU is attached the TPU
 interpreter computes the values from the same kernels, with a note, up to a bound on grid steps.
 """
 
@@ -27,12 +27,14 @@ from torch.fx import Node
 from bridge.compat import cpu_device
 from bridge.devices import Target, jax_device
 from bridge.diagnostics import Diagnostic, Where, error, note
+from inductor_backend import wraps
 from inductor_backend.emit import Emitter, Line, Source
 from inductor_backend.fallback import emitted, failed_node
-from inductor_backend.graph import Graph, Spec, where_of
+from inductor_backend.graph import Graph, where_of
 from inductor_backend.kernels import choose, tile
 from inductor_backend.kernels.axes import Apart
 from inductor_backend.kernels.groups import Former
+from inductor_backend.kernels.wide import refuse_wide, reject_wide
 from inductor_backend.kernels.write import Written, narrowed, write
 from inductor_backend.ops import functions
 from pallas_core import compat as pallas_compat
@@ -61,7 +63,7 @@ def operators() -> SimpleNamespace:
 
 def names() -> dict[str, Any]:
     """What emitted source with TPU kernels may use beyond `emit.namespace`."""
-    return {"pl": pl, "pltpu": pltpu, "tile": tile, "op": operators()}
+    return {"pl": pl, "pltpu": pltpu, "tile": tile, "op": operators(), "wraps": wraps}
 
 
 class Refused(Exception):
@@ -122,7 +124,6 @@ class Place:
     def __call__(self, lines: list[Line], plan: Graph, flipped: dict[Node, str]) -> list[list[Line]]:
         """The groups of a segment."""
         self.written = {}
-        refuse_wide(plan, self.target)
         if self.kernels == "none":
             return []
         self.former = Former(lines, plan, flipped, self.chip, {**self.refused, **self.declined})
@@ -180,6 +181,11 @@ class Place:
         if slower:
             raise Refused(slower, declined=True)
 
+    def prepare(self, plan: Graph) -> None:
+        """See `refuse_wide`."""
+        refuse_wide(plan, self.target)
+
+    reject = staticmethod(reject_wide)
     names = staticmethod(names)
     text = staticmethod(narrowed)
 
@@ -204,42 +210,6 @@ class Place:
         program.check(self.figures)
         self.programs.append(program)
         return program
-
-
-#: Operators whose int64 results may leave 32 bits though their operands fit.
-_GROW = ("mul", "pow", "sum", "prod", "cumsum", "cumprod", "bitwise_left_shift", "__lshift__", "mm", "bmm", "square")
-
-
-def refuse_wide(plan: Graph, target: Target) -> None:
-    """Look for values of 64 bits, which a TPU does not have.
-
-    Raises:
-        Diagnostic: tpu-wide-number: a value of the graph is float64 or complex128.
-    """
-    grown: Node | None = None
-    for node, spec in plan.specs.items():
-        if not isinstance(spec, Spec) or node in plan.aten:
-            continue
-        name = str(spec.dtype).removeprefix("torch.")
-        if name in ("float64", "complex128"):
-            raise error(
-                "tpu-wide-number",
-                f"a graph compiled for '{target}' computes in {name}",
-                where=where_of(node),
-                why="a TPU has no 64-bit values, and half of the digits would be lost.",
-                do="convert to float32 (or complex64) first, or compile for the CPU",
-            )
-        operator = getattr(node.target, "_schema", None)
-        if name == "int64" and operator is not None and operator.name.partition("::")[2] in _GROW:
-            grown = grown or node
-    if grown is not None:
-        note(
-            "tpu-wide-number",
-            f"a graph compiled for '{target}' computes int64 numbers in 32 bits",
-            where=where_of(grown),
-            why="a TPU has no 64-bit values; a product or sum beyond 32 bits wraps around, as in jax without x64.",
-            do="nothing where the numbers fit; compile for the CPU where they may not",
-        )
 
 
 class TpuProgram:

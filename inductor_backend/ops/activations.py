@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.math import cos_fast, rsqrt, sin_fast
 from inductor_backend.ops.pointwise import at_least, clamp
 from inductor_backend.ops.table import COMPLEX_TO_FLOAT, INT_TO_FLOAT, KEEP, NO_OPMATH, POINTWISE, cast, pointwise, row
@@ -125,7 +126,7 @@ def xlogy(x, y):
 
 
 # ------------------------------------------------------------------------------------------------ activations
-@pointwise("aten.relu.default", promote=NO_OPMATH)
+@pointwise("aten.relu.default", promote=NO_OPMATH, grows=whole.RECTIFIED)
 def relu(x):
     """max(x, 0); NaN stays."""
     return at_least(x, 0)
@@ -171,49 +172,56 @@ def elu(x, alpha=1, scale=1, input_scale=1):
     return jnp.where(x > 0, x * scale, alpha * scale * jnp.expm1(x * input_scale))
 
 
-@pointwise("aten.hardtanh.default", promote=NO_OPMATH)
+@pointwise("aten.hardtanh.default", promote=NO_OPMATH, grows=whole.LIMITED)
 def hardtanh(x, min_val=-1, max_val=1):
     """Limit to [min_val, max_val]."""
     return clamp(x, min_val, max_val)
 
 
-@pointwise("aten.where.self", promote=KEEP, result="exact")
+@pointwise("aten.where.self", promote=KEEP, result="exact", grows=whole.among(1, 2))
 def where(condition, x, y, out: Any = None):
     """Choose by a bool or uint8 condition."""
     return jnp.where(condition != 0, cast(x, out.dtype), cast(y, out.dtype))
 
 
-@row("prims.convert_element_type.default", kind=POINTWISE)
+@row("prims.convert_element_type.default", kind=POINTWISE, grows=whole.CONVERTED)
 def convert_element_type(x, dtype):
     """Convert as C does."""
     return cast(x, dtype)
 
 
-@row("aten._to_copy.default", kind=POINTWISE)
+@row("aten._to_copy.default", kind=POINTWISE, grows=whole.CONVERTED)
 def to_copy(x, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
     """Convert; the memory format is seen to where the result leaves the graph."""
     return x if dtype is None else cast(x, dtype)
 
 
-@row("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default", kind=POINTWISE)
+@row(
+    "aten.clone.default",
+    "aten.alias.default",
+    "aten.detach.default",
+    "aten.lift_fresh_copy.default",
+    kind=POINTWISE,
+    grows=whole.ELEMENTS,
+)
 def clone(x, memory_format=None):
     """The same values; layouts are decided where a result leaves the graph."""
     return x
 
 
-@row("aten.copy.default", kind=POINTWISE)
+@row("aten.copy.default", kind=POINTWISE, grows=whole.among(1))
 def copy(x, src, non_blocking=False):
     """`src` in the dtype and shape of `x`."""
     return jnp.broadcast_to(cast(src, x.dtype), x.shape)
 
 
-@row("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", kind=POINTWISE)
+@row("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", kind=POINTWISE, grows=whole.among(0, 2))
 def masked_fill(x, mask, value):
     """`value` where the mask is true."""
     return jnp.where(mask, cast(value, x.dtype), x)
 
 
-@row("aten.nan_to_num.default", kind=POINTWISE)
+@row("aten.nan_to_num.default", kind=POINTWISE, grows=whole.ELEMENTS)
 def nan_to_num(x, nan=None, posinf=None, neginf=None):
     """Replace NaN and infinities."""
     if not jnp.issubdtype(x.dtype, jnp.floating):

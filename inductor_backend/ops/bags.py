@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.table import row
 
 lax = jax.lax
@@ -37,7 +38,13 @@ def _bag_rows(weight, indices, *rest, **kw):
     return [(indices, 0, False)]
 
 
-@row("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default", supports=_supported, bounds=_bag_rows)
+@row(
+    "aten._embedding_bag.default",
+    "aten._embedding_bag_forward_only.default",
+    supports=_supported,
+    bounds=_bag_rows,
+    grows=whole.BAG,
+)
 def embedding_bag(
     weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
     include_last_offset=False, padding_idx=-1, out: Any = None,
@@ -58,7 +65,7 @@ def embedding_bag(
         mine = best[jnp.clip(bag, 0, count - 1)]
         place = lax.broadcasted_iota(jnp.int64, rows.shape, 0)
         hit = (rows.astype(wide) == mine) | (rows != rows)
-        last = jnp.iinfo(jnp.int64).max
+        last = jnp.iinfo(place.dtype).max
         first = jnp.full((count, width), last).at[target].min(jnp.where(hit, place, last), mode="drop")
         chosen = indices[jnp.clip(first, 0, indices.shape[0] - 1)]
         maxima = jnp.where(first == last, 0, chosen).astype(out[3].dtype)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.table import cast, row
 
 lax = jax.lax
@@ -25,7 +26,7 @@ def _wrapped(index, length):
     return jnp.where(index < 0, index + length, index)
 
 
-@row("aten.embedding.default", bounds=lambda w, i, *rest, **kw: [(i, 0, False)])
+@row("aten.embedding.default", bounds=lambda w, i, *rest, **kw: [(i, 0, False)], grows=whole.ELEMENTS)
 def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
     """Rows of a table."""
     return weight.at[indices].get(mode="promise_in_bounds" if weight.shape[0] else "fill")
@@ -61,8 +62,8 @@ def _no_mask(x, indices, *rest, **kw):
     return all(i is None or i.dtype.is_signed for i in indices)
 
 
-@row("aten._unsafe_index.Tensor", supports=_no_mask)
-@row("aten.index.Tensor", supports=_no_mask, bounds=_per_dimension)
+@row("aten._unsafe_index.Tensor", supports=_no_mask, grows=whole.ELEMENTS)
+@row("aten.index.Tensor", supports=_no_mask, bounds=_per_dimension, grows=whole.ELEMENTS)
 def index(x, indices):
     """Advanced indexing by integer arrays."""
     return x.at[_placed(indices, x)].get(mode="clip")
@@ -74,14 +75,18 @@ def _index_put(x, indices, values, accumulate=False):
     return target.add(values, mode="drop") if accumulate else target.set(values, mode="drop")
 
 
-@row("aten._unsafe_index_put.default", supports=_no_mask)
-@row("aten.index_put.default", supports=_no_mask, bounds=_per_dimension)
+@row("aten._unsafe_index_put.default", supports=_no_mask, grows=whole.PUT)
+@row("aten.index_put.default", supports=_no_mask, bounds=_per_dimension, grows=whole.PUT)
 def index_put(x, indices, values, accumulate=False):
     """`x` with indexed elements replaced or added to."""
     return _index_put(x, indices, values, accumulate)
 
 
-@row("aten._unsafe_masked_index.default", supports=lambda x, mask, indices, fill: _no_mask(x, indices))
+@row(
+    "aten._unsafe_masked_index.default",
+    supports=lambda x, mask, indices, fill: _no_mask(x, indices),
+    grows=whole.among(0, 3),
+)
 def masked_index(x, mask, indices, fill):
     """Advanced indexing where the mask is true, `fill` elsewhere."""
     clamped = [None if i is None else jnp.clip(i, -x.shape[a], x.shape[a] - 1) for a, i in enumerate(indices)]
@@ -91,6 +96,7 @@ def masked_index(x, mask, indices, fill):
 @row(
     "aten._unsafe_masked_index_put_accumulate.default",
     supports=lambda x, mask, indices, values: _no_mask(x, indices),
+    grows=whole.PUT_MASKED,
 )
 def masked_index_put_accumulate(x, mask, indices, values):
     """Add masked values at their places."""
@@ -105,7 +111,7 @@ def _along(x, dim, index):
     return tuple(grids)
 
 
-@row("aten.gather.default", bounds=lambda x, dim, i, **kw: [(i, dim, False)])
+@row("aten.gather.default", bounds=lambda x, dim, i, **kw: [(i, dim, False)], grows=whole.ELEMENTS)
 def gather(x, dim, index, sparse_grad=False):
     """x[..., index, ...] along one dimension, element by element."""
     if x.ndim == 0 or index.ndim == 0:
@@ -114,7 +120,7 @@ def gather(x, dim, index, sparse_grad=False):
     return x.at[_along(x, dim, index)].get(mode="promise_in_bounds")
 
 
-@row("aten.index_select.default", bounds=lambda x, dim, i: [(i, dim, False)])
+@row("aten.index_select.default", bounds=lambda x, dim, i: [(i, dim, False)], grows=whole.ELEMENTS)
 def index_select(x, dim, index):
     """Slices of one dimension by an index vector."""
     if x.ndim == 0:
@@ -122,7 +128,7 @@ def index_select(x, dim, index):
     return jnp.take(x, index.reshape(-1), axis=dim, mode="clip")
 
 
-@row("aten.take.default")
+@row("aten.take.default", grows=whole.ELEMENTS)
 def take(x, index):
     """Elements of the flattened array."""
     return jnp.take(x.reshape(-1), _wrapped(index, x.size), mode="clip")
@@ -149,31 +155,28 @@ def _one_dimension(fn):
     return scatter
 
 
-@row("aten.scatter.src", bounds=_ALONG)
+@row("aten.scatter.src", bounds=_ALONG, grows=whole.among(0, 3))
 @_one_dimension
 def scatter_src(x, dim, index, src):
     """`x` with elements replaced; the last of several writers wins."""
     return _target(x, dim, index).set(_crop(src, index), mode="drop")
 
 
-@row("aten.scatter.value", bounds=_ALONG)
+@row("aten.scatter.value", bounds=_ALONG, grows=whole.among(0, 3))
 @_one_dimension
 def scatter_value(x, dim, index, value):
     """`x` with elements replaced by one value."""
     return _target(x, dim, index).set(cast(value, x.dtype), mode="drop")
 
 
-@row("aten.scatter_add.default", bounds=_ALONG)
+@row("aten.scatter_add.default", bounds=_ALONG, grows=whole.ADDED_ALONG)
 @_one_dimension
 def scatter_add(x, dim, index, src):
     """`x` with elements added to."""
     return _target(x, dim, index).add(_crop(src, index), mode="drop")
 
 
-@row(
-    "aten.scatter_reduce.two",
-    bounds=_ALONG,
-)
+@row("aten.scatter_reduce.two", bounds=_ALONG, grows=whole.REDUCED_ALONG)
 @_one_dimension
 def scatter_reduce(x, dim, index, src, reduce, include_self=True):
     """`x` with elements reduced into."""
@@ -213,7 +216,7 @@ def _reduced_into(x, at, src, reduce, include_self):
     return (total / count.astype(x.dtype)).astype(dtype)
 
 
-@row("aten.scatter.reduce", bounds=_ALONG)
+@row("aten.scatter.reduce", bounds=_ALONG, grows=whole.REDUCED_ALONG)
 @_one_dimension
 def scatter_old_reduce(x, dim, index, src, reduce):
     """`x` with elements added or multiplied, by the older names."""
@@ -221,7 +224,7 @@ def scatter_old_reduce(x, dim, index, src, reduce):
     return _reduced_into(x, at, _crop(src, index), {"add": "sum", "multiply": "prod"}[reduce], True)
 
 
-@row("aten.scatter.value_reduce", bounds=_ALONG)
+@row("aten.scatter.value_reduce", bounds=_ALONG, grows=whole.REDUCED_ALONG)
 @_one_dimension
 def scatter_value_reduce(x, dim, index, value, reduce):
     """`x` with one value added or multiplied into places."""
@@ -230,7 +233,7 @@ def scatter_value_reduce(x, dim, index, value, reduce):
     return _reduced_into(x, at, src, {"add": "sum", "multiply": "prod"}[reduce], True)
 
 
-@row("aten.index_reduce.default", bounds=_ALONG)
+@row("aten.index_reduce.default", bounds=_ALONG, grows=whole.REDUCED_ALONG)
 def index_reduce(x, dim, index, src, reduce, include_self=True):
     """`x` with slices reduced into."""
     shape = x.shape
@@ -247,7 +250,7 @@ def _same_slices(x, dim, index, src, alpha=1):
     return all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
 
 
-@row("aten.index_add.default", bounds=_ALONG, supports=_same_slices)
+@row("aten.index_add.default", bounds=_ALONG, supports=_same_slices, grows=whole.ADDED_ALONG)
 def index_add(x, dim, index, src, alpha=1):
     """`x` with slices added to."""
     shape, src = x.shape, jnp.atleast_1d(cast(src, x.dtype))
@@ -256,7 +259,7 @@ def index_add(x, dim, index, src, alpha=1):
     return x.at[where].add(src * jnp.asarray(alpha, x.dtype), mode="drop").reshape(shape)
 
 
-@row("aten.index_copy.default", bounds=_ALONG)
+@row("aten.index_copy.default", bounds=_ALONG, grows=whole.among(0, 3))
 def index_copy(x, dim, index, src):
     """`x` with slices replaced."""
     shape, x, src = x.shape, jnp.atleast_1d(x), jnp.atleast_1d(src)
@@ -267,6 +270,7 @@ def index_copy(x, dim, index, src):
     "aten.index_fill.int_Scalar",
     "aten.index_fill.int_Tensor",
     bounds=lambda x, dim, index, value: [(index, dim, True)],
+    grows=whole.among(0, 3),
 )
 def index_fill(x, dim, index, value):
     """`x` with slices filled; negative indices count from the end."""

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.matmul import dot
 from inductor_backend.ops.table import MATMUL, cast, row
 
@@ -152,7 +153,12 @@ def householder_product(a, tau):
 
 
 # ----------------------------------------------------------------------------------------------- sums of products
-@row("aten.addbmm.default", kind=MATMUL, supports=lambda c, a, b, **kw: len({x.dtype for x in (a, b, c)}) == 1)
+@row(
+    "aten.addbmm.default",
+    kind=MATMUL,
+    supports=lambda c, a, b, **kw: len({x.dtype for x in (a, b, c)}) == 1,
+    grows=whole.PRODUCT_WITH_ADDEND,
+)
 def addbmm(c, a, b, beta=1, alpha=1):
     """Beta * c + alpha * the sum of the products of a batch."""
     product = jnp.sum(dot(a, b), 0)
@@ -164,7 +170,7 @@ def addbmm(c, a, b, beta=1, alpha=1):
     return product.astype(a.dtype)
 
 
-@row("aten._int_mm.default", kind=MATMUL)
+@row("aten._int_mm.default", kind=MATMUL, grows=whole.PRODUCT)
 def int_mm(a, b):
     """Products of bytes summed in int32."""
     return lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)

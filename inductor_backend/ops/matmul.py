@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.table import MATMUL, OTHER, cast, row
 
 lax = jax.lax
@@ -36,13 +37,13 @@ def _alike(*operands, **_):
     return len({x.dtype for x in operands if hasattr(x, "dtype")}) == 1
 
 
-@row("aten.mm.default", "aten.bmm.default", kind=MATMUL, supports=_alike)
+@row("aten.mm.default", "aten.bmm.default", kind=MATMUL, supports=_alike, grows=whole.PRODUCT)
 def mm(a, b, transpose_a=False, transpose_b=False):
     """Matrix product, batched or not."""
     return dot(a, b, transpose_a, transpose_b).astype(a.dtype)
 
 
-@row("aten.addmm.default", "aten.baddbmm.default", kind=MATMUL, supports=_alike)
+@row("aten.addmm.default", "aten.baddbmm.default", kind=MATMUL, supports=_alike, grows=whole.PRODUCT_WITH_ADDEND)
 def addmm(c, a, b, beta=1, alpha=1, transpose_a=False, transpose_b=False):
     """Beta * c + alpha * a @ b; beta 0 ignores c, NaN included."""
     product = dot(a, b, transpose_a, transpose_b)
@@ -54,14 +55,18 @@ def addmm(c, a, b, beta=1, alpha=1, transpose_a=False, transpose_b=False):
     return product.astype(a.dtype)
 
 
-@row("aten.mv.default", kind=MATMUL, supports=_alike)
+@row("aten.mv.default", kind=MATMUL, supports=_alike, grows=whole.PRODUCT)
 def mv(a, x):
     """Matrix times vector."""
     return dot(a, x[:, None])[:, 0].astype(a.dtype)
 
 
 @row(
-    "aten.dot.default", "aten.vdot.default", kind=MATMUL, supports=lambda a, b: not a.dtype.is_complex and _alike(a, b)
+    "aten.dot.default",
+    "aten.vdot.default",
+    kind=MATMUL,
+    supports=lambda a, b: not a.dtype.is_complex and _alike(a, b),
+    grows=whole.PRODUCT,
 )
 def dot_vectors(a, b):
     """Inner product of two vectors."""
@@ -117,7 +122,7 @@ def conv(x, w, stride, padding, dilation, transposed, output_padding, groups):
     )  # fmt: skip
 
 
-@row("aten.convolution.default", kind=OTHER, supports=_real)
+@row("aten.convolution.default", kind=OTHER, supports=_real, grows=whole.CONVOLVED)
 def convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
     """Convolution in 1, 2 or 3 dimensions, transposed or not, in groups, batched or not."""
     batched = x.ndim == w.ndim

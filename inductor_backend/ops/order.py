@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.table import row
 
 lax = jax.lax
@@ -35,8 +36,8 @@ def argsort(x, axis: int, descending: bool):
     if descending:
         key = ~key
     position = lax.broadcasted_iota(jnp.int64, x.shape, axis)
-    if key.dtype.itemsize <= 4 and key.dtype != jnp.uint32:
-        # Key and index packed into one int64: a single-operand sort is four times faster than a stable pair sort.
+    if key.dtype.itemsize <= 4 and key.dtype != jnp.uint32 and position.dtype == jnp.int64:
+        # In 64 bits key and index are one number: sorting one operand is four times faster than a stable pair.
         packed = (key.astype(jnp.int64) << 32) | position
         return jnp.sort(packed, axis) & 0xFFFFFFFF
     return lax.sort((key, position), dimension=axis, is_stable=True, num_keys=1)[1]
@@ -50,25 +51,25 @@ def _sort(x, dim, descending):
     return jnp.take_along_axis(x, position, axis, mode="promise_in_bounds"), position
 
 
-@row("aten.sort.default", tied=1)
+@row("aten.sort.default", tied=1, grows=whole.ELEMENTS_AND_POSITIONS)
 def sort(x, dim=-1, descending=False):
     """Sorted values and their indices; always stable."""
     return _sort(x, dim, descending)
 
 
-@row("aten.sort.stable", tied=1)
+@row("aten.sort.stable", tied=1, grows=whole.ELEMENTS_AND_POSITIONS)
 def sort_stable(x, stable=None, dim=-1, descending=False):
     """Sorted values and their indices."""
     return _sort(x, dim, descending)
 
 
-@row("aten.argsort.default", "aten.argsort.stable", tied=0)
+@row("aten.argsort.default", "aten.argsort.stable", tied=0, grows=whole.POSITIONS)
 def argsort_row(x, *args, dim=-1, descending=False, stable=False):
     """The sorting permutation."""
     return _sort(x, dim, descending)[1]
 
 
-@row("aten.topk.default", tied=1)
+@row("aten.topk.default", tied=1, grows=whole.ELEMENTS_AND_POSITIONS)
 def topk(x, k, dim=-1, largest=True, sorted=True):
     """The k largest or smallest, in order, and their indices."""
     if x.ndim == 0:
@@ -84,7 +85,7 @@ def topk(x, k, dim=-1, largest=True, sorted=True):
     return jnp.moveaxis(values, -1, axis), jnp.moveaxis(position, -1, axis)
 
 
-@row("aten.kthvalue.default", tied=1)
+@row("aten.kthvalue.default", tied=1, grows=whole.ELEMENTS_AND_POSITIONS)
 def kthvalue(x, k, dim=-1, keepdim=False):
     """The k-th smallest, and where it is."""
     if x.ndim == 0:
@@ -96,13 +97,17 @@ def kthvalue(x, k, dim=-1, keepdim=False):
     return (values, position) if keepdim else (jnp.squeeze(values, axis), jnp.squeeze(position, axis))
 
 
-@row("aten.searchsorted.Tensor", supports=lambda s, v, **kw: s.dim() == 1 and kw.get("sorter") is None)
+@row(
+    "aten.searchsorted.Tensor",
+    supports=lambda s, v, **kw: s.dim() == 1 and kw.get("sorter") is None,
+    grows=whole.INSERTIONS,
+)
 def searchsorted(sequence, values, out_int32=False, right=False, side=None, sorter=None, out: Any = None):
     """Where values would be inserted to keep the order."""
     return jnp.searchsorted(sequence, values, side="right" if right or side == "right" else "left").astype(out.dtype)
 
 
-@row("aten.bucketize.Tensor")
+@row("aten.bucketize.Tensor", grows=whole.BUCKETS)
 def bucketize(values, boundaries, out_int32=False, right=False, out: Any = None):
     """The bucket of every value."""
     return jnp.searchsorted(boundaries, values, side="right" if right else "left").astype(out.dtype)
@@ -129,25 +134,35 @@ def _median(x, dim, keepdim, skip_nan):
     return _ranked(x, axis, rank, keepdim)
 
 
-@row("aten.median.dim", tied=1, supports=lambda x, dim, keepdim=False: x.dim() == 0 or x.shape[dim] > 0)
+@row(
+    "aten.median.dim",
+    tied=1,
+    supports=lambda x, dim, keepdim=False: x.dim() == 0 or x.shape[dim] > 0,
+    grows=whole.ELEMENTS_AND_POSITIONS,
+)
 def median_dim(x, dim, keepdim=False):
     """The lower median along a dimension, and where it is; NaN wins."""
     return _median(x, dim, keepdim, False)
 
 
-@row("aten.nanmedian.dim", tied=1, supports=lambda x, dim, keepdim=False: x.dim() == 0 or x.shape[dim] > 0)
+@row(
+    "aten.nanmedian.dim",
+    tied=1,
+    supports=lambda x, dim, keepdim=False: x.dim() == 0 or x.shape[dim] > 0,
+    grows=whole.ELEMENTS_AND_POSITIONS,
+)
 def nanmedian_dim(x, dim, keepdim=False):
     """The lower median of what isn't NaN along a dimension, and where it is."""
     return _median(x, dim, keepdim, True)
 
 
-@row("aten.median.default", supports=lambda x: x.numel() > 0)
+@row("aten.median.default", supports=lambda x: x.numel() > 0, grows=whole.ELEMENTS)
 def median(x):
     """The lower median of everything; NaN wins."""
     return _median(x.reshape(-1), 0, False, False)[0]
 
 
-@row("aten.nanmedian.default", supports=lambda x: x.numel() > 0)
+@row("aten.nanmedian.default", supports=lambda x: x.numel() > 0, grows=whole.ELEMENTS)
 def nanmedian(x):
     """The lower median of everything that isn't NaN."""
     return _median(x.reshape(-1), 0, False, True)[0]

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.math import rsqrt
 from inductor_backend.ops.table import (
     BOOL_OUT,
@@ -33,7 +34,7 @@ def _is_bool(x) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ arithmetic
-@pointwise("aten.add.Tensor", "aten.add.Scalar", narrow_scalars=True)
+@pointwise("aten.add.Tensor", "aten.add.Scalar", narrow_scalars=True, grows=whole.ADDED)
 def add(x, y, alpha=1):
     """X + alpha * y; on bool the sum is a logical or."""
     if isinstance(y, float) and y == 0:
@@ -44,19 +45,19 @@ def add(x, y, alpha=1):
     return x + y * jnp.asarray(alpha, jnp.result_type(x, y))
 
 
-@pointwise("aten.sub.Tensor", "aten.sub.Scalar", narrow_scalars=True)
+@pointwise("aten.sub.Tensor", "aten.sub.Scalar", narrow_scalars=True, grows=whole.SUBTRACTED)
 def sub(x, y, alpha=1):
     """X - alpha * y."""
     return x - y if alpha == 1 else x - y * jnp.asarray(alpha, jnp.result_type(x, y))
 
 
-@pointwise("aten.rsub.Scalar", "aten.rsub.Tensor", narrow_scalars=True)
+@pointwise("aten.rsub.Scalar", "aten.rsub.Tensor", narrow_scalars=True, grows=whole.SUBTRACTED_FROM)
 def rsub(x, y, alpha=1):
     """Y - alpha * x."""
     return y - x * alpha
 
 
-@pointwise("aten.mul.Tensor", "aten.mul.Scalar")
+@pointwise("aten.mul.Tensor", "aten.mul.Scalar", grows=whole.MULTIPLIED)
 def mul(x, y):
     """Product; on bool a logical and."""
     return x * y
@@ -68,7 +69,7 @@ def div(x, y):
     return x / y
 
 
-@pointwise("prims.div.default", divides=True)
+@pointwise("prims.div.default", divides=True, grows=whole.QUOTIENT)
 def prim_div(x, y):
     """True division; of whole numbers, rounded towards zero."""
     return lax.div(*_pair(x, y))
@@ -107,7 +108,14 @@ def _floor_divide(x, y):
     return jnp.where(y == 0, x / y, floored)
 
 
-@pointwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", result="exact", promote=NO_OPMATH, divides=True)
+@pointwise(
+    "aten.div.Tensor_mode",
+    "aten.div.Scalar_mode",
+    result="exact",
+    promote=NO_OPMATH,
+    divides=True,
+    grows=whole.QUOTIENT,
+)
 def div_mode(x, y, rounding_mode=None, out: Any = None):
     """Division that floors, truncates, or neither, as `rounding_mode` says."""
     if rounding_mode is None:
@@ -123,14 +131,19 @@ def div_mode(x, y, rounding_mode=None, out: Any = None):
     return lax.div(*_pair(x, y)).astype(out.dtype)
 
 
-@pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar", divides=True)
+@pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar", divides=True, grows=whole.QUOTIENT)
 def floor_divide(x, y):
     """Division rounded towards minus infinity."""
     return _floor_divide(x, y)
 
 
 @pointwise(
-    "aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", narrow_scalars=True, divides=True
+    "aten.remainder.Tensor",
+    "aten.remainder.Scalar",
+    "aten.remainder.Scalar_Tensor",
+    narrow_scalars=True,
+    divides=True,
+    grows=whole.MODULO,
 )
 def remainder(x, y):
     """Python's modulo: the result has the divisor's sign."""
@@ -141,25 +154,25 @@ def remainder(x, y):
     return jnp.where((mod != 0) & ((y < 0) != (mod < 0)), mod + y, mod)
 
 
-@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar", narrow_scalars=True, divides=True)
+@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar", narrow_scalars=True, divides=True, grows=whole.REST)
 def fmod(x, y):
     """C's modulo: the result has the dividend's sign."""
     return _fmod(x, y)
 
 
-@pointwise("aten.neg.default")
+@pointwise("aten.neg.default", grows=whole.NEGATED)
 def neg(x):
     """-x."""
     return -x
 
 
-@pointwise("aten.positive.default")
+@pointwise("aten.positive.default", grows=whole.ELEMENTS)
 def positive(x):
     """+x."""
     return x
 
 
-@pointwise("aten.abs.default", promote=COMPLEX_TO_FLOAT)
+@pointwise("aten.abs.default", promote=COMPLEX_TO_FLOAT, grows=whole.ABSOLUTE)
 def abs_(x):
     """|x|; of a complex number its modulus."""
     return jnp.abs(x)
@@ -171,13 +184,13 @@ def reciprocal(x):
     return 1 / x
 
 
-@pointwise("aten.square.default")
+@pointwise("aten.square.default", grows=whole.SQUARED)
 def square(x):
     """X * x."""
     return x * x
 
 
-@pointwise("aten.sgn.default", "aten.sign.default")
+@pointwise("aten.sgn.default", "aten.sign.default", grows=whole.within(-1, 1))
 def sign(x):
     """-1, 0 or 1; NaN gives 0 as in torch; a bool is its own sign."""
     if _is_bool(x):
@@ -186,7 +199,9 @@ def sign(x):
     return jnp.where(jnp.isnan(x) | (x == 0), 0, s).astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else s
 
 
-@pointwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar", narrow_scalars=True)
+@pointwise(
+    "aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar", narrow_scalars=True, grows=whole.POWER
+)
 def pow_(x, y):
     """X ** y; small whole exponents become products."""
     if isinstance(y, (int, float)):
@@ -219,7 +234,7 @@ def pow_(x, y):
     return jnp.power(x, y)
 
 
-@pointwise("aten.addcmul.default")
+@pointwise("aten.addcmul.default", grows=whole.PRODUCT_ADDED)
 def addcmul(x, a, b, value=1):
     """X + value * a * b."""
     return x + (a * b if value == 1 else jnp.asarray(value, jnp.result_type(x)) * a * b)
@@ -231,7 +246,7 @@ def addcdiv(x, a, b, value=1):
     return x + (a / b if value == 1 else jnp.asarray(value, jnp.result_type(x)) * (a / b))
 
 
-@pointwise("prims.fma.default")
+@pointwise("prims.fma.default", grows=whole.FUSED)
 def fma(a, b, c):
     """A * b + c."""
     return a * b + c
@@ -270,25 +285,25 @@ def ldexp(x, y):
 
 
 # --------------------------------------------------------------------------------------- extremes and clamps
-@pointwise("aten.maximum.default", promote=NO_OPMATH)
+@pointwise("aten.maximum.default", promote=NO_OPMATH, grows=whole.LARGER)
 def maximum(x, y):
     """The larger; NaN wins."""
     return jnp.maximum(x, y)
 
 
-@pointwise("aten.minimum.default", promote=NO_OPMATH)
+@pointwise("aten.minimum.default", promote=NO_OPMATH, grows=whole.SMALLER)
 def minimum(x, y):
     """The smaller; NaN wins."""
     return jnp.minimum(x, y)
 
 
-@pointwise("aten.fmax.default", promote=NO_OPMATH)
+@pointwise("aten.fmax.default", promote=NO_OPMATH, grows=whole.LARGER)
 def fmax(x, y):
     """The larger; NaN loses."""
     return jnp.fmax(x, y)
 
 
-@pointwise("aten.fmin.default", promote=NO_OPMATH)
+@pointwise("aten.fmin.default", promote=NO_OPMATH, grows=whole.SMALLER)
 def fmin(x, y):
     """The smaller; NaN loses."""
     return jnp.fmin(x, y)
@@ -310,20 +325,20 @@ def at_most(x, high):
     return jnp.minimum(x, jnp.asarray(high, jnp.result_type(x)))
 
 
-@pointwise("aten.clamp.default", "aten.clamp.Tensor", promote=NO_OPMATH)
+@pointwise("aten.clamp.default", "aten.clamp.Tensor", promote=NO_OPMATH, grows=whole.CLAMPED)
 def clamp(x, min=None, max=None):
     """Limit to [min, max]; NaN stays; max wins when the limits cross."""
     x = x if min is None else at_least(x, min)
     return x if max is None else at_most(x, max)
 
 
-@pointwise("aten.clamp_min.default", "aten.clamp_min.Tensor", promote=NO_OPMATH)
+@pointwise("aten.clamp_min.default", "aten.clamp_min.Tensor", promote=NO_OPMATH, grows=whole.LARGER)
 def clamp_min(x, y):
     """max(x, y)."""
     return at_least(x, y)
 
 
-@pointwise("aten.clamp_max.default", "aten.clamp_max.Tensor", promote=NO_OPMATH)
+@pointwise("aten.clamp_max.default", "aten.clamp_max.Tensor", promote=NO_OPMATH, grows=whole.SMALLER)
 def clamp_max(x, y):
     """min(x, y)."""
     return at_most(x, y)
@@ -355,16 +370,20 @@ pointwise("aten.signbit.default", promote=BOOL_OUT)(
 )
 
 # --------------------------------------------------------------------------------------------- bit operations
-pointwise("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.__and__.Tensor", "aten.__and__.Scalar")(
-    lambda x, y: x & y
-)
-pointwise("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.__or__.Tensor", "aten.__or__.Scalar")(
-    lambda x, y: x | y
-)
-pointwise("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.__xor__.Tensor", "aten.__xor__.Scalar")(
-    lambda x, y: x ^ y
-)
-pointwise("aten.bitwise_not.default")(lambda x: ~x)
+pointwise(
+    "aten.bitwise_and.Tensor",
+    "aten.bitwise_and.Scalar",
+    "aten.__and__.Tensor",
+    "aten.__and__.Scalar",
+    grows=whole.MASKED_BITS,
+)(lambda x, y: x & y)
+pointwise(
+    "aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.__or__.Tensor", "aten.__or__.Scalar", grows=whole.BITS
+)(lambda x, y: x | y)
+pointwise(
+    "aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.__xor__.Tensor", "aten.__xor__.Scalar", grows=whole.BITS
+)(lambda x, y: x ^ y)
+pointwise("aten.bitwise_not.default", grows=whole.INVERTED)(lambda x: ~x)
 
 
 @pointwise(
@@ -372,6 +391,7 @@ pointwise("aten.bitwise_not.default")(lambda x: ~x)
     "aten.bitwise_left_shift.Tensor_Scalar",
     "aten.__lshift__.Scalar",
     "aten.__lshift__.Tensor",
+    grows=whole.SHIFTED_LEFT,
 )
 def left_shift(x, y):
     """X << y; a shift by the width or more gives 0, as in torch."""
@@ -385,6 +405,7 @@ def left_shift(x, y):
     "aten.bitwise_right_shift.Tensor_Scalar",
     "aten.__rshift__.Scalar",
     "aten.__rshift__.Tensor",
+    grows=whole.SHIFTED_RIGHT,
 )
 def right_shift(x, y):
     """X >> y with the sign kept; a shift by the width or more shifts everything out."""
@@ -407,8 +428,8 @@ def _whole(fn):
     return lambda x: x if _is_int(x) or _is_bool(x) else fn(x)
 
 
-pointwise("aten.floor.default")(_whole(jnp.floor))
-pointwise("aten.ceil.default")(_whole(jnp.ceil))
-pointwise("aten.trunc.default", "aten.fix.default")(_whole(jnp.trunc))
-pointwise("aten.round.default", "aten.round.decimals")(_round_half_even)
+pointwise("aten.floor.default", grows=whole.CONVERTED)(_whole(jnp.floor))
+pointwise("aten.ceil.default", grows=whole.CONVERTED)(_whole(jnp.ceil))
+pointwise("aten.trunc.default", "aten.fix.default", grows=whole.CONVERTED)(_whole(jnp.trunc))
+pointwise("aten.round.default", "aten.round.decimals", grows=whole.ELEMENTS)(_round_half_even)
 pointwise("aten.frac.default")(lambda x: x - jnp.trunc(x))

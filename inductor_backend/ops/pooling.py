@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.table import cast, row
 
 lax = jax.lax
@@ -74,7 +75,7 @@ def _pool_args(x, kernel, stride, padding, dilation, rank):
     return kernel, _each(stride, rank, kernel), _each(padding, rank, [0] * rank), _each(dilation, rank, [1] * rank)
 
 
-@row("prims._low_memory_max_pool_with_offsets.default")
+@row("prims._low_memory_max_pool_with_offsets.default", grows=whole.ELEMENTS)
 def low_memory_max_pool(x, kernel, stride, padding, dilation, ceil_mode, out: Any = None):
     """Maxima, and the place inside the window of each."""
     rank = len(kernel)
@@ -95,13 +96,13 @@ def _plane_index(where, kernel, stride, padding, dilation, plane):
     return index
 
 
-@row("prims._low_memory_max_pool_offsets_to_indices.default")
+@row("prims._low_memory_max_pool_offsets_to_indices.default", grows=whole.PLACES)
 def offsets_to_indices(offsets, kernel, input_size, stride, padding, dilation):
     """Places inside windows as flat indices into the input plane."""
     return _plane_index(offsets, kernel, stride, padding, dilation, input_size)
 
 
-@row("aten.max_pool2d_with_indices.default")
+@row("aten.max_pool2d_with_indices.default", grows=whole.ELEMENTS_AND_POSITIONS)
 def max_pool2d(x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False, out: Any = None):
     """Maxima of 2-d windows, and their flat indices."""
     kernel, stride, padding, dilation = _pool_args(x, kernel, stride, padding, dilation, 2)
@@ -109,7 +110,7 @@ def max_pool2d(x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False, out
     return best, _plane_index(where, kernel, stride, padding, dilation, x.shape[-2:])
 
 
-@row("aten.max_pool3d_with_indices.default")
+@row("aten.max_pool3d_with_indices.default", grows=whole.ELEMENTS_AND_POSITIONS)
 def max_pool3d(x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False, out: Any = None):
     """Maxima of 3-d windows, and their flat indices."""
     kernel, stride, padding, dilation = _pool_args(x, kernel, stride, padding, dilation, 3)

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.table import row
 
 
@@ -21,7 +22,7 @@ def _key(seed):
     return jax.random.wrap_key_data(halves, impl="threefry2x32")
 
 
-@row("prims.inductor_lookup_seed.default")
+@row("prims.inductor_lookup_seed.default", grows=whole.SEED)
 def lookup_seed(seeds, index):
     """One seed of the vector."""
     return seeds[index]
@@ -34,7 +35,7 @@ def random(size, seed, mode, align_dtype=None, out: Any = None):
     return draw(_key(seed), out.shape, jnp.float32)
 
 
-@row("prims.inductor_randint.default")
+@row("prims.inductor_randint.default", grows=whole.RANDOM)
 def randint(low, high, size, seed, out: Any = None):
     """Whole numbers in [low, high)."""
     return jax.random.randint(_key(seed), out.shape, low, high, jnp.int64)

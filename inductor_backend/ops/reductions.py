@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.table import REDUCTION, cast, dims, row
 
 lax = jax.lax
@@ -27,7 +28,7 @@ def _wide(x, out_dtype):
     return jnp.float32 if out_dtype in (jnp.bfloat16, jnp.float16) else out_dtype
 
 
-@reduction("aten.sum.dim_IntList", "aten.sum.default")
+@reduction("aten.sum.dim_IntList", "aten.sum.default", grows=whole.SUMMED)
 def sum_(x, dim=None, keepdim=False, dtype=None, out: Any = None):
     """Sum; half precision accumulates in f32 and rounds once."""
     return jnp.sum(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(
@@ -44,13 +45,13 @@ def mean(x, dim=None, keepdim=False, dtype=None, out: Any = None):
     return (total / jnp.asarray(count, total.dtype)).astype(out.dtype)
 
 
-@reduction("aten.prod.default")
+@reduction("aten.prod.default", grows=whole.ALL_MULTIPLIED)
 def prod(x, dtype=None, out: Any = None):
     """Product of everything."""
     return jnp.prod(cast(x, _wide(x, out.dtype))).astype(out.dtype)
 
 
-@reduction("aten.prod.dim_int")
+@reduction("aten.prod.dim_int", grows=whole.ALL_MULTIPLIED)
 def prod_dim(x, dim, keepdim=False, dtype=None, out: Any = None):
     """Product along one dimension."""
     return jnp.prod(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(
@@ -176,31 +177,31 @@ def _extreme(x, axes, keep: bool, largest: bool):
     return jnp.expand_dims(found, axes) if keep else found
 
 
-@reduction("aten.amax.default")
+@reduction("aten.amax.default", grows=whole.ELEMENTS)
 def amax(x, dim=(), keepdim=False):
     """Maximum; NaN wins."""
     return _extreme(x, dims(dim, x.ndim), bool(keepdim) and x.ndim > 0, True)
 
 
-@reduction("aten.amin.default")
+@reduction("aten.amin.default", grows=whole.ELEMENTS)
 def amin(x, dim=(), keepdim=False):
     """Minimum; NaN wins."""
     return _extreme(x, dims(dim, x.ndim), bool(keepdim) and x.ndim > 0, False)
 
 
-@reduction("aten.max.default")
+@reduction("aten.max.default", grows=whole.ELEMENTS)
 def max_default(x):
     """Maximum of everything; NaN wins."""
     return _extreme(x, None, False, True)
 
 
-@reduction("aten.min.default")
+@reduction("aten.min.default", grows=whole.ELEMENTS)
 def min_default(x):
     """Minimum of everything; NaN wins."""
     return _extreme(x, None, False, False)
 
 
-@reduction("aten.aminmax.default")
+@reduction("aten.aminmax.default", grows=whole.ELEMENTS)
 def aminmax(x, dim=None, keepdim=False):
     """Minimum and maximum."""
     axes = dims(dim, x.ndim)
@@ -234,13 +235,13 @@ def _arg(x, dim, keepdim, largest):
     return index if keepdim else jnp.squeeze(index, axis)
 
 
-@reduction("aten.argmax.default")
+@reduction("aten.argmax.default", grows=whole.POSITIONS)
 def argmax(x, dim=None, keepdim=False):
     """Index of the maximum; NaN wins, ties take the first."""
     return _arg(x, dim, keepdim, True)
 
 
-@reduction("aten.argmin.default")
+@reduction("aten.argmin.default", grows=whole.POSITIONS)
 def argmin(x, dim=None, keepdim=False):
     """Index of the minimum; NaN wins, ties take the first."""
     return _arg(x, dim, keepdim, False)
@@ -254,13 +255,13 @@ def _extreme_dim(x, dim, keepdim, largest):
     return (best, index) if keepdim else (jnp.squeeze(best, axis), jnp.squeeze(index, axis))
 
 
-@reduction("aten.max.dim")
+@reduction("aten.max.dim", grows=whole.ELEMENTS_AND_POSITIONS)
 def max_dim(x, dim, keepdim=False):
     """Maximum along a dimension, and where it is."""
     return _extreme_dim(x, dim, keepdim, True)
 
 
-@reduction("aten.min.dim")
+@reduction("aten.min.dim", grows=whole.ELEMENTS_AND_POSITIONS)
 def min_dim(x, dim, keepdim=False):
     """Minimum along a dimension, and where it is."""
     return _extreme_dim(x, dim, keepdim, False)
@@ -360,7 +361,7 @@ def _blocked_cumsum(x):
     return (inner + carried[..., None]).reshape(*x.shape[:-1], blocks * _BLOCK)[..., :length]
 
 
-@row("aten.cumsum.default")
+@row("aten.cumsum.default", grows=whole.SCANNED)
 def cumsum(x, dim, dtype=None, out: Any = None):
     """Prefix sums."""
     wide = _wide(x, out.dtype)
@@ -376,7 +377,7 @@ def cumsum(x, dim, dtype=None, out: Any = None):
     return jnp.moveaxis(value, -1, axis).astype(out.dtype)
 
 
-@row("aten.cumprod.default")
+@row("aten.cumprod.default", grows=whole.ALL_MULTIPLIED)
 def cumprod(x, dim, dtype=None, out: Any = None):
     """Prefix products."""
     x = cast(x, _wide(x, out.dtype))
@@ -405,13 +406,13 @@ def _cumulative_extreme(x, dim, largest):
     return lax.associative_scan(later, (x, position), axis=axis)
 
 
-@row("aten.cummax.default")
+@row("aten.cummax.default", grows=whole.ELEMENTS_AND_POSITIONS)
 def cummax(x, dim):
     """Running maximum, and where it is; the latest of equal ones."""
     return _cumulative_extreme(x, dim, True)
 
 
-@row("aten.cummin.default")
+@row("aten.cummin.default", grows=whole.ELEMENTS_AND_POSITIONS)
 def cummin(x, dim):
     """Running minimum, and where it is; the latest of equal ones."""
     return _cumulative_extreme(x, dim, False)

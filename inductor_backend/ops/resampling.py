@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.pooling import _avg_divisor, _avg_sum, _pool_args
 from inductor_backend.ops.reductions import arg_extreme
 from inductor_backend.ops.table import row
@@ -53,7 +54,12 @@ def _adaptable(x, size):
     return x.numel() > 0 and all(n > 0 for n in size)
 
 
-@row("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default", supports=_adaptable)
+@row(
+    "aten.adaptive_max_pool2d.default",
+    "aten.adaptive_max_pool3d.default",
+    supports=_adaptable,
+    grows=whole.ELEMENTS_AND_POSITIONS,
+)
 def adaptive_max_pool(x, size):
     """Maxima over a grid of the wanted size, and their flat indices."""
     return _adaptive_max(x, list(size))

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.table import POINTWISE, cast, row, view
 
 lax = jax.lax
@@ -116,7 +117,7 @@ def diagonal(x, offset=0, dim1=0, dim2=1):
     return jnp.diagonal(x, offset, dim1, dim2)
 
 
-@row("aten.diagonal_copy.default")
+@row("aten.diagonal_copy.default", grows=whole.ELEMENTS)
 def diagonal_copy(x, offset=0, dim1=0, dim2=1):
     """A diagonal as the last dimension."""
     return jnp.diagonal(x, offset, dim1, dim2)
@@ -168,6 +169,7 @@ def strided_offsets(size, stride, offset):
     "aten.as_strided.default",
     supports=lambda x, size, stride, offset=None: x.storage_offset() == 0 and _dense(x.shape, x.stride()),
     notes="reads the strides that eager would have produced, from the FX node's metadata",
+    grows=whole.ELEMENTS,
 )
 def as_strided(x, size, stride, offset=None, strides: Any = None):
     """Elements by their storage offset in the layout eager would have produced."""
@@ -182,6 +184,7 @@ def as_strided(x, size, stride, offset=None, strides: Any = None):
 @row(
     "aten.as_strided_scatter.default",
     supports=lambda x, src, size, stride, offset=None: x.storage_offset() == 0 and _dense(x.shape, x.stride()),
+    grows=whole.among(0, 1),
 )
 def as_strided_scatter(x, src, size, stride, offset=None, strides: Any = None):
     """`x` with the strided elements replaced by `src`."""
@@ -205,7 +208,7 @@ def view_dtype(x, dtype, out: Any = None):
 
 
 # ------------------------------------------------------------------------------------------------ writes as values
-@row("aten.slice_scatter.default", kind=POINTWISE)
+@row("aten.slice_scatter.default", kind=POINTWISE, grows=whole.among(0, 1))
 def slice_scatter(x, src, dim=0, start=None, end=None, step=1):
     """`x` with a slice replaced by `src`."""
     dim %= x.ndim
@@ -219,7 +222,7 @@ def slice_scatter(x, src, dim=0, start=None, end=None, step=1):
     return x.at[index].set(src)
 
 
-@row("aten.select_scatter.default", kind=POINTWISE)
+@row("aten.select_scatter.default", kind=POINTWISE, grows=whole.among(0, 1))
 def select_scatter(x, src, dim, index):
     """`x` with one element of a dimension replaced by `src`."""
     dim %= x.ndim
@@ -227,7 +230,7 @@ def select_scatter(x, src, dim, index):
     return jnp.where(lax.broadcasted_iota(jnp.int32, x.shape, dim) == index % x.shape[dim], src, x)
 
 
-@row("aten.diagonal_scatter.default")
+@row("aten.diagonal_scatter.default", grows=whole.among(0, 1))
 def diagonal_scatter(x, src, offset=0, dim1=0, dim2=1):
     """`x` with a diagonal replaced by `src`."""
     moved = jnp.moveaxis(x, (dim1, dim2), (-2, -1))
@@ -238,32 +241,32 @@ def diagonal_scatter(x, src, offset=0, dim1=0, dim2=1):
 
 
 # ------------------------------------------------------------------------------------------------------ joining
-@row("aten.cat.default")
+@row("aten.cat.default", grows=whole.ELEMENTS)
 def cat(arrays, dim=0, out: Any = None):
     """Arrays joined along a dimension; 1-d empty ones are skipped, as in torch."""
     parts = [cast(a, out.dtype) for a in arrays if a.shape != (0,)] or [cast(arrays[0], out.dtype)]
     return jnp.concatenate(parts, dim) if len(parts) > 1 else parts[0]
 
 
-@row("aten.stack.default")
+@row("aten.stack.default", grows=whole.ELEMENTS)
 def stack(arrays, dim=0, out: Any = None):
     """Arrays joined along a new dimension."""
     return jnp.stack([cast(a, out.dtype) for a in arrays], dim)
 
 
-@row("aten.repeat.default")
+@row("aten.repeat.default", grows=whole.ELEMENTS)
 def repeat(x, repeats):
     """The array tiled."""
     return jnp.tile(x, tuple(repeats))
 
 
-@row("aten.flip.default", "prims.rev.default")
+@row("aten.flip.default", "prims.rev.default", grows=whole.ELEMENTS)
 def flip(x, order):
     """Dimensions reversed."""
     return jnp.flip(x, tuple(d % x.ndim for d in order)) if x.ndim else x
 
 
-@row("aten.roll.default")
+@row("aten.roll.default", grows=whole.ELEMENTS)
 def roll(x, shifts, order=()):
     """Elements moved round a dimension."""
     if not order:
@@ -273,7 +276,7 @@ def roll(x, shifts, order=()):
     return x
 
 
-@row("aten.constant_pad_nd.default")
+@row("aten.constant_pad_nd.default", grows=whole.among(0, 2, zero=True))
 def constant_pad_nd(x, pad, value=0):
     """Constant borders; negative ones cut."""
     config = [(0, 0, 0)] * x.ndim
@@ -282,13 +285,13 @@ def constant_pad_nd(x, pad, value=0):
     return lax.pad(x, cast(value, x.dtype), config)
 
 
-@row("aten.triu.default", kind=POINTWISE)
+@row("aten.triu.default", kind=POINTWISE, grows=whole.among(0, zero=True))
 def triu(x, diagonal=0):
     """The part above a diagonal."""
     return jnp.triu(x, diagonal)
 
 
-@row("aten.tril.default", kind=POINTWISE)
+@row("aten.tril.default", kind=POINTWISE, grows=whole.among(0, zero=True))
 def tril(x, diagonal=0):
     """The part below a diagonal."""
     return jnp.tril(x, diagonal)
@@ -299,7 +302,7 @@ def _creation(*names, fill):
     def make(*args, out: Any = None, **kw):
         return jnp.full(out.shape, fill, out.dtype)
 
-    row(*names, kind=POINTWISE)(make)
+    row(*names, kind=POINTWISE, grows=whole.within(fill, fill))(make)
 
 
 _creation("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", fill=0)
@@ -310,31 +313,31 @@ _creation(
 )  # fmt: skip
 
 
-@row("aten.full.default", kind=POINTWISE)
+@row("aten.full.default", kind=POINTWISE, grows=whole.FILLED)
 def full(size, value, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """One value everywhere."""
     return jnp.broadcast_to(cast(value, out.dtype), out.shape)
 
 
-@row("aten.full_like.default", "aten.fill.Scalar", "aten.fill.Tensor", kind=POINTWISE)
+@row("aten.full_like.default", "aten.fill.Scalar", "aten.fill.Tensor", kind=POINTWISE, grows=whole.FILLED)
 def full_like(x, value, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None, out: Any = None):
     """One value everywhere, in the shape of x."""
     return jnp.broadcast_to(cast(value, out.dtype), out.shape)
 
 
-@row("aten.new_full.default", kind=POINTWISE)
+@row("aten.new_full.default", kind=POINTWISE, grows=whole.FILLED_THIRD)
 def new_full(x, size, value, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """One value everywhere."""
     return jnp.broadcast_to(cast(value, out.dtype), out.shape)
 
 
-@row("aten.scalar_tensor.default", kind=POINTWISE)
+@row("aten.scalar_tensor.default", kind=POINTWISE, grows=whole.FILLED_FIRST)
 def scalar_tensor(value, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """A number as a 0-d array."""
     return cast(value, out.dtype)
 
 
-@row("prims.iota.default")
+@row("prims.iota.default", grows=whole.IOTA)
 def iota(length, start, step, dtype, device=None, requires_grad=False, out: Any = None):
     """Start, start + step, ..."""
     index = lax.iota(out.dtype, length)
@@ -342,7 +345,7 @@ def iota(length, start, step, dtype, device=None, requires_grad=False, out: Any 
     return index if start == 0 else index + jnp.asarray(start, out.dtype)
 
 
-@row("aten.arange.start_step")
+@row("aten.arange.start_step", grows=whole.ARANGE)
 def arange(start, end, step=1, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """Start, start + step, ... below end."""
     if jnp.issubdtype(out.dtype, jnp.integer):
@@ -351,13 +354,13 @@ def arange(start, end, step=1, dtype=None, layout=None, device=None, pin_memory=
     return (jnp.asarray(start, wide) + jnp.asarray(step, wide) * lax.iota(wide, out.shape[0])).astype(out.dtype)
 
 
-@row("aten.eye.default", "aten.eye.m")
+@row("aten.eye.default", "aten.eye.m", grows=whole.within(0, 1))
 def eye(*args, out: Any = None, **kw):
     """Ones on the diagonal."""
     return jnp.eye(*out.shape, dtype=out.dtype)
 
 
-@row("aten.linspace.default", supports=lambda start, end, steps, **kw: steps > 0)
+@row("aten.linspace.default", supports=lambda start, end, steps, **kw: steps > 0, grows=whole.LINSPACE)
 def linspace(start, end, steps, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """Evenly spaced numbers, both ends included; built from both ends, as torch does."""
     if jnp.issubdtype(out.dtype, jnp.integer):
@@ -372,7 +375,7 @@ def linspace(start, end, steps, dtype=None, layout=None, device=None, pin_memory
     )
 
 
-@row("prims.inductor_force_stride_order.default", kind=POINTWISE)
+@row("prims.inductor_force_stride_order.default", kind=POINTWISE, grows=whole.ELEMENTS)
 def force_stride_order(x, stride):
     """The same values; the layout is made where a result leaves the graph."""
     return x

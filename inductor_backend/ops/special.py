@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from inductor_backend.ops import whole
 from inductor_backend.ops.activations import digamma
 from inductor_backend.ops.table import INT_TO_FLOAT, POINTWISE, pointwise, row
 
@@ -31,7 +32,7 @@ def in_double(fn):
     return wider
 
 
-@pointwise("aten.gcd.default")
+@pointwise("aten.gcd.default", grows=whole.DIVISORS)
 def gcd(x, y):
     """The greatest common divisor."""
     return jnp.gcd(x, y)

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from inductor_backend.ops.whole import ELEMENTS, Growth
+
 #: torch dtype -> jax dtype, for every dtype that a jitted segment may hold.
 DTYPES: dict[torch.dtype, Any] = {
     torch.float32: jnp.float32,
@@ -80,6 +82,8 @@ class Row:
         bounds: the index operands, each with the dimension of the first operand that it indexes and whether it may be
             negative; the runner refuses a call whose indices are out of range, as eager does.
         tied: the result that holds positions whose order among equal elements eager leaves open, or None.
+        grows: how its whole numbers follow from its operands', for machines with 32 bits; None: nothing is known, or
+            it gives none.
         divides: whether eager refuses a zero among whole numbers as the second operand; the runner then does.
         notes: differences worth knowing.
     """
@@ -95,6 +99,7 @@ class Row:
     bounds: Callable[..., list[tuple[Any, int, bool]]] | None
     divides: bool
     tied: int | None
+    grows: Growth | None
     notes: str
 
     @property
@@ -118,6 +123,7 @@ def row(
     bounds: Callable[..., list[tuple[Any, int, bool]]] | None = None,
     divides: bool = False,
     tied: int | None = None,
+    grows: Growth | None = None,
     notes: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register an array function as the meaning of one or more overloads.
@@ -133,7 +139,9 @@ def row(
         for name in names:
             if name in ROWS:
                 raise ValueError(f"{name} has two rows")
-            entry = Row(name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, divides, tied, notes)
+            entry = Row(
+                name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, divides, tied, grows, notes
+            )
             if _IDENTS.setdefault(entry.ident, name) != name:
                 raise ValueError(f"{name} and {_IDENTS[entry.ident]} would share the name {entry.ident}")
             ROWS[name] = entry
@@ -149,7 +157,7 @@ def pointwise(*names: str, promote: str = DEFAULT, **kw: Any):
 
 def view(*names: str, **kw: Any):
     """`row` for a function that only moves elements, and that eager does without a copy."""
-    return row(*names, kind=VIEW, **kw)
+    return row(*names, kind=VIEW, **{"grows": ELEMENTS, **kw})
 
 
 def dims(dim: Any, rank: int) -> tuple[int, ...]:

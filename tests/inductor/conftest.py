@@ -1,5 +1,7 @@
 """Shared pieces of the Inductor backend's tests: one thread, a fresh Dynamo, comparison with eager."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -31,3 +33,33 @@ def emitted(monkeypatch):
 
     monkeypatch.setattr(compiler.CompiledGraph, "publish", record)
     return seen
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Values only: the real compiler is asked elsewhere. Blocks are small, so that small tensors have several."""
+    from inductor_backend.kernels import groups, layout, target
+
+    monkeypatch.setattr(target, "COMPILE", False)
+    monkeypatch.setattr(layout, "block_bytes", lambda chip: (1 << 14, 1 << 14))
+    monkeypatch.setattr(layout, "TILES_ELSEWHERE", (32, 128))
+    monkeypatch.setattr(groups, "SMALL", 1 << 10)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*TPB42[45].*")
+        yield
+
+
+@pytest.fixture
+def places(monkeypatch):
+    """The places of the graphs that are built."""
+    from inductor_backend.kernels import target
+
+    found = []
+    of = target.Place.of.__func__
+
+    def record(cls, *args):
+        found.append(of(cls, *args))
+        return found[-1]
+
+    monkeypatch.setattr(target.Place, "of", classmethod(record))
+    return found
