@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from inductor_backend.ops import whole
-from inductor_backend.ops.math import cos_fast, rsqrt, sin_fast
+from inductor_backend.ops import elementary, whole
 from inductor_backend.ops.pointwise import at_least, clamp
 from inductor_backend.ops.table import COMPLEX_TO_FLOAT, INT_TO_FLOAT, KEEP, NO_OPMATH, POINTWISE, cast, pointwise, row
 
@@ -23,31 +22,29 @@ lax = jax.lax
 # -------------------------------------------------------------------------------------------- transcendental
 for _name, _fn in {
     "exp": jnp.exp,
-    "exp2": jnp.exp2,
+    "exp2": elementary.exp2,
     "expm1": jnp.expm1,
-    "log": jnp.log,
-    "log2": jnp.log2,
-    "log10": jnp.log10,
-    "log1p": jnp.log1p,
+    "log": elementary.log,
+    "log2": elementary.log2,
+    "log10": elementary.log10,
+    "log1p": elementary.log1p,
     "sqrt": jnp.sqrt,
-    "rsqrt": rsqrt,
-    "sin": sin_fast,
-    "cos": cos_fast,
-    "tan": jnp.tan,
-    "asin": jnp.arcsin,
-    "acos": jnp.arccos,
-    "atan": jnp.arctan,
+    "rsqrt": elementary.rsqrt,
+    "sin": elementary.sin,
+    "cos": elementary.cos,
+    "tan": elementary.tan,
+    "asin": elementary.asin,
+    "acos": elementary.acos,
+    "atan": elementary.atan,
     "sinh": jnp.sinh,
     "cosh": jnp.cosh,
     "tanh": jnp.tanh,
-    "asinh": jnp.arcsinh,
-    "acosh": jnp.arccosh,
-    "atanh": jnp.arctanh,
-    "erf": lax.erf,
+    "asinh": elementary.asinh,
+    "acosh": elementary.acosh,
+    "atanh": elementary.atanh,
+    "erf": elementary.erf,
     "erfc": lax.erfc,
-    "erfinv": lambda x: (
-        lax.erf_inv(x.astype(jnp.float64)).astype(x.dtype) if x.dtype == jnp.float32 else lax.erf_inv(x)
-    ),
+    "erfinv": elementary.erfinv,
     "sigmoid": lambda x: 1 / (1 + jnp.exp(-x)),
     "lgamma": lax.lgamma,
     "sinc": jnp.sinc,
@@ -103,26 +100,29 @@ def angle(x):
 @pointwise("aten.polar.default")
 def polar(length, angle):
     """Length and angle as a complex number."""
-    return lax.complex(length * jnp.cos(angle), length * jnp.sin(angle))
+    return lax.complex(length * elementary.cos(angle), length * elementary.sin(angle))
 
 
 @pointwise("aten.atan2.default", promote=INT_TO_FLOAT)
 def atan2(y, x):
     """The angle of (x, y)."""
-    return jnp.arctan2(y, x)
+    return elementary.atan2(y, x)
 
 
 @pointwise("aten.logaddexp.default", promote=INT_TO_FLOAT)
 def logaddexp(x, y):
     """log(exp(x) + exp(y))."""
-    return jnp.logaddexp(x, y)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return jnp.logaddexp(x, y)
+    gap = x - y
+    return jnp.where(gap != gap, x + y, jnp.maximum(x, y) + elementary.log1p(jnp.exp(-jnp.abs(gap))))
 
 
 @pointwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", promote=INT_TO_FLOAT)
 def xlogy(x, y):
     """X * log(y), 0 where x is 0, NaN where y is."""
     y = jnp.asarray(y)
-    return jnp.where(y != y, y, jnp.where(x == 0, 0, x * jnp.log(y)))
+    return jnp.where(y != y, y, jnp.where(x == 0, 0, x * elementary.log(y)))
 
 
 # ------------------------------------------------------------------------------------------------ activations
@@ -143,7 +143,7 @@ def gelu(x, approximate="none"):
     """X times the normal distribution's mass below x."""
     if approximate == "tanh":
         return 0.5 * x * (1 + jnp.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x)))
-    return 0.5 * x * (1 + lax.erf(x * np.sqrt(0.5)))
+    return 0.5 * x * (1 + elementary.erf(x * np.sqrt(0.5)))
 
 
 @pointwise("aten.silu.default")
@@ -163,7 +163,7 @@ def glu(x, dim=-1):
 @pointwise("aten.softplus.default")
 def softplus(x, beta=1, threshold=20):
     """log(1 + exp(beta x)) / beta, x itself above the threshold."""
-    return jnp.where(x * beta > threshold, x, jnp.log1p(jnp.exp(x * beta)) / beta)
+    return jnp.where(x * beta > threshold, x, elementary.log1p(jnp.exp(x * beta)) / beta)
 
 
 @pointwise("aten.elu.default")

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from inductor_backend.ops import whole
-from inductor_backend.ops.math import rsqrt
+from inductor_backend.ops.elementary import exp2, power, rsqrt
 from inductor_backend.ops.table import (
     BOOL_OUT,
     COMPLEX_TO_FLOAT,
@@ -225,13 +225,13 @@ def pow_(x, y):
         elif y < 0:
             # torch refuses negative integer powers of integers before it gets here, except for +-1 bases.
             return jnp.where(x == 1, 1, jnp.where(x == -1, 1 if y % 2 == 0 else -1, 0)).astype(x.dtype)
-        return jnp.power(x, jnp.asarray(y, x.dtype))
+        return power(x, jnp.asarray(y, x.dtype))
     dtype = jnp.result_type(y)
     x = jnp.asarray(x, dtype)
     if jnp.issubdtype(dtype, jnp.integer) and not jnp.issubdtype(dtype, jnp.unsignedinteger):
         negative = jnp.where(x == 1, 1, jnp.where(x == -1, jnp.where(y % 2 == 0, 1, -1), 0)).astype(dtype)
         return jnp.where(y < 0, negative, jnp.power(x, jnp.maximum(y, 0)))
-    return jnp.power(x, y)
+    return power(x, y)
 
 
 @pointwise("aten.addcmul.default", grows=whole.PRODUCT_ADDED)
@@ -281,7 +281,7 @@ def nextafter(x, y):
 @pointwise("aten.ldexp.Tensor", promote=INT_TO_FLOAT)
 def ldexp(x, y):
     """X * 2 ** y."""
-    return x * jnp.exp2(y)
+    return x * exp2(y)
 
 
 # --------------------------------------------------------------------------------------- extremes and clamps
