@@ -1,8 +1,9 @@
 """A captured launch for one set of sizes, as source that a larger program can hold.
 
-Input: the key of a `Form` and how its tensors lie in memory. Output: an `Inlined`: the emitted CPU module, and which
-windows of which memory go in and come out; or the reason why the launch stays an operator of its own. Law: what is
-inlined computes what the operator would; a kernel that is refused is a diagnostic with the user's line.
+Input: the key of a `Form` and how its tensors lie in memory. Output: an `Inlined`: the emitted module, for the CPU or
+for a TPU, and which windows of which memory go in and come out; or the reason why the launch stays an operator of its
+own. Law: what is inlined computes what the operator would; a kernel that is refused is a diagnostic with the user's
+line, but one that only a TPU refuses stays an operator.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from bridge import compat
+from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error
 from frontend_triton_compat import hooks
 from frontend_triton_compat.access import Memory
@@ -23,8 +25,10 @@ from frontend_triton_compat.autotune import Autotuner, Heuristics
 from frontend_triton_compat.captured import Form, Given, Slot, form_of, slots
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.emit.module import Module
+from frontend_triton_compat.holding import held_in_memory
 from frontend_triton_compat.ir import walk
 from frontend_triton_compat.launch import JITFunction, debugging, observers
+from frontend_triton_compat.offline import fp16_held, on_tpu
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.schedule import Schedule
 from frontend_triton_compat.specialise import SURPRISES, defect, note_short_grid, plan_for, run_time
@@ -53,11 +57,16 @@ class Lying:
 
 @dataclass(frozen=True)
 class Part:
-    """A window of a memory, as an array: ``memory[start : start + count].reshape(shape)``."""
+    """A window of a memory, as an array: ``memory[start : start + count].reshape(shape)``.
+
+    Attributes:
+        held: the dtype that the module holds it in, where that is another; "" otherwise.
+    """
 
     memory: Any
     start: int
     shape: tuple[int, ...]
+    held: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,7 @@ def inline(
     numbers: Sequence[int],
     floats: int,
     later: frozenset[int] = frozenset(),
+    target: Target | None = None,
 ) -> Inlined | str:
     """A launch as source, or why it can't be inlined.
 
@@ -117,6 +127,7 @@ def inline(
         numbers: symbolic integers, as they are now.
         floats: how many symbolic floats there are; all are known when the program runs.
         later: which of the integers are known when the program runs.
+        target: a TPU, or None for the CPU.
 
     Raises:
         Decides: one of `later` can't be.
@@ -132,9 +143,31 @@ def inline(
         return "a tensor of the launch has no elements"
     with placed(form.where), compat.without_modes():
         try:
-            return _inline(form, jitted, written, read, numbers, floats, later)
+            if target is None:
+                return _inline(form, jitted, written, read, numbers, floats, later)
+            return _inline_on(target, form, jitted, written, read, numbers, floats, later)
         except SURPRISES as surprise:
             raise defect(jitted.fn.__name__, form.where or jitted.where, surprise) from surprise
+
+
+def _inline_on(
+    target: Target,
+    form: Form,
+    jitted: JITFunction,
+    written: Sequence[Lying],
+    read: Sequence[Lying],
+    numbers: Sequence[int],
+    floats: int,
+    later: frozenset[int],
+) -> Inlined | str:
+    """As `_inline`, for a TPU: what has a form on the CPU only is not inlined, for the target's reason."""
+    if later:
+        raise Decides(min(later))  # sizes of blocks follow from the numbers
+    try:
+        return _inline(form, jitted, written, read, numbers, floats, later, target)
+    except Diagnostic as refused:
+        found = _inline(form, jitted, written, read, numbers, floats, later)  # refused here too: that is the user's
+        return found if isinstance(found, str) else f"{target} refuses the kernel: {refused.code} {refused.what}"
 
 
 def _inline(
@@ -145,6 +178,7 @@ def _inline(
     numbers: Sequence[int],
     floats: int,
     later: frozenset[int],
+    target: Target | None = None,
 ) -> Inlined | str:
     names = _names(form, jitted)
     for index in later:
@@ -172,7 +206,7 @@ def _inline(
         if found is None:
             return f"argument {name!r} is a tensor seen as another dtype"
         lying[name] = found
-    plan, module = _emitted(jitted, call, sizes, lying, {})
+    plan, module = _emitted(jitted, call, sizes, lying, {}, target)
     if later:
         own = plan.outline()
         try:
@@ -191,6 +225,12 @@ def _inline(
     note_short_grid(plan, sizes)
     kinds = {p.name: p.type.numpy_name for p in flat_params(plan.kernel.params) if p.kind in ("float", "int")}
     scalars = {**call.ints, **call.scalars}
+    held: dict[str, str] = {}
+    if target is not None:
+        for p in flat_params(call.params):
+            element = held_in_memory(p.type, fp16_held())
+            if p.kind == "pointer" and element != p.type:
+                held[p.name] = element.numpy_name
     later_slots = {("number", i) for i in later} | {("float", i) for i in range(floats)}
     coming = {name: slot for slot in later_slots for name in names[slot]}
     takes = tuple(
@@ -198,10 +238,10 @@ def _inline(
         if o.param in coming
         else (kinds[o.param], scalars[o.param])
         if o.scalar
-        else _part(lying[o.param], o.start, o.shape)
+        else _part(lying[o.param], o.start, o.shape, held.get(o.param, ""))
         for o in module.operands
     )
-    gives = tuple(_part(lying[r.param], r.start, r.shape) for r in module.results)
+    gives = tuple(_part(lying[r.param], r.start, r.shape, held.get(r.param, "")) for r in module.results)
     launched = f"{jitted.fn.__name__}[{', '.join(map(str, _trimmed(sizes)))}]"
     return Inlined(jitted.fn.__name__, launched, form.where, module.source, module.entry, takes, gives)
 
@@ -212,11 +252,16 @@ def _emitted(
     sizes: tuple[int, int, int],
     lying: Mapping[str, Lying],
     runtime: Collection[str],
+    target: Target | None = None,
 ) -> tuple[Schedule, Module]:
     forms = jitted._specialised
     memories = {n: Memory(n, t.shape, t.strides, t.offset, t.room - t.offset) for n, t in lying.items()}
     aliases = _aliases(lying)
     params = run_time(call.params, frozenset(runtime))
+    if target is not None:
+        plan, module = on_tpu(jitted, call, sizes, memories, aliases, params, target)
+        forms._check_outputs(plan, memories, aliases)
+        return plan, module
     build = lambda: parse(jitted.__translated__, params, sizes, None, call.debug)
     plan, module = plan_for(build, memories, aliases, cpu.emit, chunked=True)
     forms._check_outputs(plan, memories, aliases)
@@ -262,8 +307,8 @@ def _aliases(lying: Mapping[str, Lying]) -> Aliases:
     return Aliases(same, tuple(apart))
 
 
-def _part(t: Lying, start: int, shape: Sequence[int]) -> Part:
-    return Part(t.memory, t.offset + start, tuple(shape))
+def _part(t: Lying, start: int, shape: Sequence[int], held: str) -> Part:
+    return Part(t.memory, t.offset + start, tuple(shape), held)
 
 
 def _trimmed(sizes: tuple[int, int, int]) -> tuple[int, ...]:

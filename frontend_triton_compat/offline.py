@@ -138,12 +138,38 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         note_short_grid(plan, sizes)
         _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
         return module
+    return on_tpu(kernel, call, sizes, memories, aliases, params, family)[1]
+
+
+def on_tpu(
+    kernel: JITFunction,
+    call: Call,
+    sizes: tuple[int, int, int],
+    memories: dict[str, Memory],
+    aliases: Aliases,
+    params: Mapping[str, Any],
+    target: Target,
+) -> tuple[Schedule, Module]:
+    """A launch's form for a TPU.
+
+    Args:
+        kernel: what is launched.
+        call: its arguments.
+        sizes: of the grid.
+        memories: how its tensors lie, by parameter.
+        aliases: which of them share memory.
+        params: what is known of the parameters.
+        target: a TPU.
+
+    Raises:
+        TranslationError: the kernel, or its arguments, have no translation there.
+    """
     held = fp16_held()
     if any(p.type == FP16 for p in flat_params(call.params)):
         note(
             "fp16-on-tpu",
             f"{kernel.fn.__name__}: fp16 is held as {held} on {target}",
-            where=where,
+            where=kernel.where,
             why="the TPU compiler refuses fp16 loads and conversions",
             do="hold the tensors as bfloat16 to keep their size"
             if held == FP32
@@ -153,12 +179,12 @@ def translate(kernel: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     def build() -> Kernel:
         return cheapen(hold(parse(kernel.__translated__, params, sizes), held))
 
-    chip = family.chip or "v5e"
+    chip = target.chip or "v5e"
     found = _persistent(build, memories, aliases, chip)
     plan, module = found or _on_tpu(build, memories, aliases, chip)
     note_short_grid(plan, sizes)
-    _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, target)
-    return module
+    _note_int64(kernel, call, {a.param for a in plan.accesses.values()}, str(target))
+    return plan, module
 
 
 def _persistent(

@@ -153,7 +153,7 @@ class CompiledGraph:
         """A runner for one set of sizes. An operator that jax can't compile is moved to ATen and the build repeated."""
         for _ in range(len(self.gm.graph.nodes) + 1):
             try:
-                inline = launches.inline_of if self.place is None else launches.apart
+                inline = launches.inline_of if self.place is None else self.place.inline
                 refuses = reject if self.place is None else self.place.reject
                 plan = analyse(self.gm, actual, self.refused, refuses, self.numbers, inline)
                 if self.place is not None:

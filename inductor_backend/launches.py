@@ -17,6 +17,7 @@ import torch
 from torch.fx import Node
 
 from bridge.compat import hint_of
+from bridge.devices import Target
 from bridge.diagnostics import Where
 from bridge.ops import traceable
 from frontend_triton_compat.captured import launched_by
@@ -25,7 +26,7 @@ from frontend_triton_compat.inlined import Decides, Inlined, Later, Lying, Part,
 from inductor_backend import compat
 from inductor_backend.graph import Graph, Spec, arguments, shared_root, spec_of
 
-__all__ = ["Inline", "Structural", "apart", "collected", "inline_of", "launched", "on_tensors"]
+__all__ = ["Inline", "Structural", "collected", "inline_of", "launched", "on_tensors"]
 
 
 def launched(form: str, bases: Sequence[Any], roots: Sequence[Any], numbers: Any, floats: Any) -> Any:
@@ -108,6 +109,7 @@ class Inline:
         where: the user's line.
         operands: the nodes that it takes.
         function: what is called, for what has no source of its own: then `text` is empty.
+        specs: of the operands.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Inline:
     where: Where | None
     operands: tuple[Node, ...]
     function: Any = None
+    specs: tuple[Spec, ...] = ()
 
     def definition(self, name: str) -> str:
         """The source that defines `name`."""
@@ -125,8 +128,13 @@ class Inline:
         return f"def {name}():  # {self.title}{place}\n{self.text}\n\n\n{name} = {name}()\n"
 
 
-def inline_of(node: Node, plan: Graph) -> Inline | str | None:
+def inline_of(node: Node, plan: Graph, target: Target | None = None) -> Inline | str | None:
     """What a node becomes in a segment, or why it runs on tensors; None for one that is not ours.
+
+    Args:
+        node: of the graph.
+        plan: it belongs to.
+        target: a TPU, or None for the CPU.
 
     Raises:
         Diagnostic: the launch is wrong, or its kernel refused.
@@ -159,7 +167,7 @@ def inline_of(node: Node, plan: Graph) -> Inline | str | None:
     if any(plan.specs[operands[t.memory]].dtype != t.dtype or t.offset < 0 for t in (*written, *read)):
         return "a tensor is another one's memory under another dtype"
     try:
-        found = inline(form, written, read, given, len(floats), frozenset(later))
+        found = inline(form, written, read, given, len(floats), frozenset(later), target)
     except Decides as decides:
         raise Structural(numbers[decides.index]) from None
     if isinstance(found, str):
@@ -168,7 +176,9 @@ def inline_of(node: Node, plan: Graph) -> Inline | str | None:
     coming = sorted({(t.kind, t.index) for t in found.takes if isinstance(t, Later)})
     text = _text(found, [plan.specs[v] for v in operands], used, len(bases), coming)
     extra = [numbers[i] if kind == "number" else floats[i] for kind, i in coming]
-    return Inline(found.name, found.launched, text, found.where, (*(operands[i] for i in used), *extra))
+    takes = (*(operands[i] for i in used), *extra)
+    specs = tuple(plan.specs[n] for n in takes if isinstance(n, Node))
+    return Inline(found.name, found.launched, text, found.where, takes, specs=specs)
 
 
 def _jax_op(node: Node, plan: Graph) -> Inline | None:
@@ -190,15 +200,9 @@ def _jax_op(node: Node, plan: Graph) -> Inline | None:
         results = found.function(*args)
         return results[0] if single else results
 
-    name = schema.name.replace("::", "_")
-    return Inline(
-        name, f"the function of {schema.name}", "", found.where, tuple(v for v in values if isinstance(v, Node)), call
-    )
-
-
-def apart(node: Node, plan: Graph) -> str | None:
-    """As `inline_of` for a graph on a TPU, where launches stay operators."""
-    return "a launch is not part of a graph for a TPU yet" if node.target is launched else None
+    name, takes = schema.name.replace("::", "_"), tuple(v for v in values if isinstance(v, Node))
+    specs = tuple(plan.specs[n] for n in takes)
+    return Inline(name, f"the function of {schema.name}", "", found.where, takes, call, specs)
 
 
 def _fills(example: torch.Tensor) -> bool:
@@ -228,18 +232,20 @@ def _text(found: Inlined, specs: list[Spec], used: list[int], bases: int, coming
             kind, value = take
             takes.append(f"jnp.full((1,), {value!r}, {kind!r})")
         elif _is_all(take, specs[take.memory]):
-            takes.append(name[take.memory])
+            takes.append(f"{name[take.memory]}.astype({take.held!r})" if take.held else name[take.memory])
         else:
             count = int(np.prod(take.shape, dtype=np.int64))
             text = memory(take.memory)
             if (take.start, count) != (0, specs[take.memory].numel):
                 text = f"{text}[{take.start} : {take.start + count}]"
-            takes.append(f"{text}.reshape({take.shape!r})")
+            held = f".astype({take.held!r})" if take.held else ""
+            takes.append(f"{text}.reshape({take.shape!r}){held}")
     news = [f"new{i}" for i in range(len(found.gives))]
     call = f"{found.entry}({', '.join(takes)})"
     lines.append(f"    ({', '.join(news)},) = {call}" if news else f"    {call}")
     for new, give in zip(news, found.gives):
         base, spec = name[give.memory], specs[give.memory]
+        new = f"{new}.astype({base}.dtype)" if give.held else new
         if _is_all(give, spec):
             lines.append(f"    {base} = {new}")
             flat.pop(give.memory, None)

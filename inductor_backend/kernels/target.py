@@ -27,7 +27,7 @@ from torch.fx import Node
 from bridge.compat import cpu_device
 from bridge.devices import Target, jax_device
 from bridge.diagnostics import Diagnostic, Where, error, note
-from inductor_backend import wraps
+from inductor_backend import launches, wraps
 from inductor_backend.emit import Emitter, Line, Source
 from inductor_backend.fallback import emitted, failed_node
 from inductor_backend.graph import Graph, where_of
@@ -36,7 +36,7 @@ from inductor_backend.kernels.axes import Apart
 from inductor_backend.kernels.groups import Former
 from inductor_backend.kernels.wide import refuse_wide, reject_wide
 from inductor_backend.kernels.write import Written, narrowed, write
-from inductor_backend.ops import functions
+from inductor_backend.ops import DTYPES, functions
 from pallas_core import compat as pallas_compat
 from pallas_core import offline, schedule
 from pallas_core.targets.tpu import CHIPS
@@ -67,11 +67,16 @@ def names() -> dict[str, Any]:
 
 
 class Refused(Exception):
-    """Nodes that may not be inside a kernel: Mosaic has no form of them. The graph is planned again without."""
+    """Nodes that may not be where they are: Mosaic has no form of them there. The graph is planned again without.
 
-    def __init__(self, nodes: dict[str, str], declined: bool = False):
+    Attributes:
+        nodes: name -> the reason.
+        why: which dict of a `Place` they belong to.
+    """
+
+    def __init__(self, nodes: dict[str, str], why: str = "refused"):
         super().__init__(next(iter(nodes.values())))
-        self.nodes, self.declined = nodes, declined
+        self.nodes, self.why = nodes, why
 
 
 @dataclass
@@ -86,6 +91,7 @@ class Place:
         figures: whether to have the compiler's schedule read as well.
         autotune: whether to try several sizes of blocks.
         declined: node name -> why plain XLA is better for it.
+        apart: node name -> why a function of the user's can't be in a segment.
     """
 
     target: Target
@@ -95,6 +101,7 @@ class Place:
     figures: bool = False
     autotune: bool = False
     declined: dict[str, str] = field(default_factory=dict)
+    apart: dict[str, str] = field(default_factory=dict)
     former: Former | None = None
     written: dict[str, Written] = field(default_factory=dict)
 
@@ -112,7 +119,7 @@ class Place:
         """Whether a failure names nodes that may not be inside a kernel, which the next plan leaves out."""
         if not isinstance(failure, Refused):
             return False
-        (self.declined if failure.declined else self.refused).update(failure.nodes)
+        getattr(self, failure.why).update(failure.nodes)
         self.programs = []
         return True
 
@@ -179,11 +186,15 @@ class Place:
                 reason = f"XLA's own schedule takes {plain * 1e6:.3g} µs, the kernel's {mine * 1e6:.3g} µs"
                 slower |= {line.name: reason for line in written.group}
         if slower:
-            raise Refused(slower, declined=True)
+            raise Refused(slower, "declined")
 
     def prepare(self, plan: Graph) -> None:
         """See `refuse_wide`."""
         refuse_wide(plan, self.target)
+
+    def inline(self, node: Node, plan: Graph) -> Any:
+        """See `launches.inline_of`."""
+        return self.apart.get(node.name) or launches.inline_of(node, plan, self.target)
 
     reject = staticmethod(reject_wide)
     names = staticmethod(names)
@@ -234,6 +245,8 @@ class TpuProgram:
             self.specs[i] = jax.ShapeDtypeStruct((*self.specs[i].shape, 2), jnp.uint32)
         self.name = source.name
         self.report: Any = None
+        #: every `pallas_call`, the user's too
+        self.calls: tuple[Any, ...] = ()
         self.on_device: Callable[..., Any] | None = None
 
     def on_jax(self, *arrays: Any) -> list[Any]:
@@ -259,6 +272,7 @@ class TpuProgram:
         """
         try:
             lowered = offline.lower_for(self, self.specs, self.target)
+            self.calls = lowered.program.calls
             if figures:
                 self.report = schedule.report(lowered)
             elif COMPILE and compiler_is_here():
@@ -286,6 +300,14 @@ class TpuProgram:
                 offline.compile_lowered(offline.lower_for(kernel, kernel.specs, self.target), dump=False)
             except Diagnostic as problem:
                 return Refused({line.name: f"{problem.code} {problem.what}" for line in written.group})
+        for called, inlined in self.source.inlined.items():
+            specs = [jax.ShapeDtypeStruct(s.shape, tile.narrow(DTYPES[s.dtype])) for s in inlined.specs]
+            alone = choose.Alone(called, self.fn.__globals__[called], specs, tile.precision_name())
+            try:
+                offline.compile_lowered(offline.lower_for(alone, specs, self.target), dump=False)
+            except Diagnostic as problem:
+                reason = f"{self.target} refuses it: {problem.code} {problem.what}"
+                return Refused({called.removeprefix(f"{inlined.name}_"): reason}, "apart")
         return cause if isinstance(cause, Exception) and node is not None else refusal
 
     # ------------------------------------------------------------------------------------------------- running
@@ -303,7 +325,7 @@ class TpuProgram:
             with pallas_compat.x64(False):
                 device = jax_device(self.target)
                 return run(*[jax.device_put(v, device) for v in values])
-        steps = sum(math.prod(a.steps for a in k.layout.grid) for k in self.kernels.values())
+        steps = sum(math.prod(n or 1 for n in call.grid) for call in self.calls)
         if steps > MOST_STEPS:
             raise error(
                 "target-not-here",
@@ -322,7 +344,7 @@ class TpuProgram:
             why="no TPU is attached, so the same kernels are simulated on the CPU: right, but slow.",
             do="leave target out to run on the CPU, or run this where a TPU is",
         )
-        if not self.kernels:
+        if not self.calls:
             return self.plainly(values)
         return interpret(self, [jnp.asarray(v) for v in values], self.target).results
 

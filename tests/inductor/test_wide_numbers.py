@@ -1,6 +1,7 @@
 """Whole numbers on a TPU: 32 bits wide, and never wrong without a word."""
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from inductor_backend.ops.whole import INT32, Known, Range
 
 INT = torch.tensor
 MOST = 2**31 - 1
-OPTIONS = {"target": "tpu:v5e", "kernels": "all"}
+OPTIONS: dict[str, Any] = {"target": "tpu:v5e", "kernels": "all"}
 
 
 def test_wide_numbers_are_refused(interpreted):
