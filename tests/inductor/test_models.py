@@ -33,6 +33,7 @@ def test_model(name):
     limit = models.LIMITS[torch.float32]
     outcome = models.compare(row)
     assert outcome.outputs <= limit and outcome.gradients <= limit
+    assert outcome.graphs[0] <= outcome.graphs[1]
     # Which of equal elements a sort puts first only ATen knows (tokens sorted by expert).
     assert not [f for f in outcome.fallbacks if not f.startswith("aten.sort.default")]
 

@@ -341,3 +341,35 @@ def test_a_cache_of_keys_and_values_grows():
             )
         same(list(twin.buffers()), list(network.buffers()))
     assert inductor_backend.compile_count() - before == 2
+
+
+@pytest.mark.parametrize("kind, rate", [("AdamW", 0.05), ("SGD", torch.tensor(0.05))], ids=["float", "tensor"])
+def test_a_schedule_of_learning_rates_builds_few_graphs(kind, rate):
+    """A compiled step whose rate is another one every time: one graph for the first, one for those that vary.
+
+    (Of a float that `alpha=` takes, as SGD's, Dynamo itself makes a graph a value, whatever the backend.)
+    """
+    import inductor_backend
+
+    torch.manual_seed(0)
+    network = nn.Linear(6, 3)
+    twin = copy.deepcopy(network)
+
+    def train(net, compiled):
+        optimizer = getattr(torch.optim, kind)(net.parameters(), lr=copy.deepcopy(rate))
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8)
+        step = torch.compile(optimizer.step, backend="pallas") if compiled else optimizer.step
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(8):
+            for _ in range(2):  # gradients add up
+                net(torch.randn(5, 6, generator=generator)).square().mean().backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            step()
+            schedule.step()
+            optimizer.zero_grad()
+
+    train(network, False)
+    before = inductor_backend.compile_count()
+    train(twin, True)
+    same(list(twin.parameters()), list(network.parameters()))
+    assert inductor_backend.compile_count() - before <= 3
