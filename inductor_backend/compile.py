@@ -24,6 +24,7 @@ from inductor_backend.graph import Unbacked, analyse, operand_numbers, where_of
 from inductor_backend.lists import expand_lists
 from inductor_backend.options import Options
 from inductor_backend.runtime import Assembly, assemble
+from inductor_backend.states import unwrap_states
 
 _SPECIALISATIONS = 128
 MODES = (None, "default", "max-autotune")
@@ -100,6 +101,7 @@ class CompiledGraph:
         global _compiled
         _compiled += counted
         expand_lists(gm)
+        unwrap_states(gm)
         self.whole, self.options = gm, options
         self.gm = gm = launches.collected(gm)
         self.number = next(_numbers)

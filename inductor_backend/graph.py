@@ -22,6 +22,7 @@ from inductor_backend.compat import OpOverload, pytree
 from inductor_backend.ops import DTYPES, ROWS, Out, Row
 from inductor_backend.ops.table import KEEP, POINTWISE, VIEW
 from inductor_backend.ops.whole import Growth
+from inductor_backend.states import draws
 
 #: Views that alias their operand in eager: an output that is one is handed out as a view of the operand's base.
 _ALIASING = {
@@ -29,8 +30,9 @@ _ALIASING = {
     "aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default", "aten.alias.default",
     "aten.detach.default",
 }  # fmt: skip
-#: These compute nothing that a segment could hold: seeds of torch's generator, the order of effects.
+#: These compute nothing that a segment could hold: seeds and the state of torch's generator, the order of effects.
 _HOST = (
+    "get_rng_state",
     "prims.inductor_seeds.default",
     "prims.inductor_seed.default",
     "prims._make_token.default",
@@ -428,8 +430,13 @@ def _schedule(body: list[Node], plan: Graph) -> list[Segment]:
         return segments
     waiting = {n: {d for d in flat((n.args, n.kwargs)) if d in plan.specs} for n in body}
     inside = set(body)
-    for dependences in waiting.values():
+    drawn: Node | None = None
+    for node, dependences in waiting.items():
         dependences &= inside
+        # Draws from torch's generator stay in order, as eager's are.
+        if draws(node):
+            dependences.update({drawn} if drawn else ())
+            drawn = node
     done: set[Node] = set()
     segments, jitted, pending = [], not body or body[0] not in plan.aten, list(body)
     # ATen nodes without inputs (seeds, constants) go first, so that they don't split what follows.

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from inductor_checks import check, same
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from bridge.diagnostics import strict
 
@@ -119,6 +120,65 @@ def test_dropout_is_reproducible_and_its_backward_uses_the_same_mask():
     again, next_draw = f(x), f(x)
     assert torch.equal(first, again) and not torch.equal(first, next_draw)
     assert 400 < int((first == 0).sum()) < 600
+
+
+@pytest.mark.filterwarnings("ignore::bridge.diagnostics.DiagnosticNote")
+def test_draws_of_torch_are_in_eagers_order():
+    """`fallback_random` leaves the draws to torch: one that needs nothing may not overtake one that waits."""
+
+    def f(x):
+        a = F.dropout(x * 2 + x.sum(), 0.5)
+        return a, torch.rand(5), F.dropout(a.sin(), 0.3), torch.randn(3), torch.bernoulli(a.sigmoid())
+
+    x = torch.randn(4, 4)
+    with torch._inductor.config.patch(fallback_random=True):
+        torch.manual_seed(0)
+        want = f(x)
+        torch.manual_seed(0)
+        same(torch.compile(f, backend="pallas")(x), want)
+
+
+def test_checkpointed_attention_draws_nothing():
+    """Its operator is tagged as random, and the partitioner keeps the generator's state for it; the row applies."""
+
+    def f(x, w):
+        def body(x):
+            q = (x @ w).view(2, 5, 2, 4).transpose(1, 2)
+            return F.scaled_dot_product_attention(q, q * 2, q).transpose(1, 2).reshape(2, 5, 8) * x
+
+        return checkpoint(body, checkpoint(body, x, use_reentrant=False), use_reentrant=False)
+
+    torch.manual_seed(0)
+    mine = [torch.randn(2, 5, 8), torch.randn(8, 8) / 4]
+    theirs = [t.clone() for t in mine]
+    with strict():
+        got = torch.compile(f, backend="pallas", fullgraph=True)(*[t.requires_grad_() for t in mine])
+        got.square().mean().backward()
+    want = f(*[t.requires_grad_() for t in theirs])
+    want.square().mean().backward()
+    same([got, *(t.grad for t in mine)], [want, *(t.grad for t in theirs)], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::bridge.diagnostics.DiagnosticNote")
+@pytest.mark.parametrize("exact", [True, False])
+def test_checkpointed_dropout_has_one_mask(exact):
+    def f(x):
+        return checkpoint(lambda x: F.dropout(x.exp(), 0.5) * 2, x, use_reentrant=False) + torch.rand(8)
+
+    x = torch.randn(4, 8)
+    mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    with torch._inductor.config.patch(fallback_random=exact):
+        torch.manual_seed(0)
+        got = torch.compile(f, backend="pallas")(mine)
+        got.sum().backward()
+    torch.manual_seed(0)
+    want = f(theirs)
+    want.sum().backward()
+    if exact:
+        same([got, mine.grad], [want, theirs.grad])
+    kept = 4 * x.exp()
+    assert torch.equal(mine.grad == 0, (got < 1) & (mine.grad == 0)) and 4 < int((mine.grad != 0).sum()) < 28
+    torch.testing.assert_close(mine.grad[mine.grad != 0], kept[mine.grad != 0])
 
 
 def test_random_distributions():
