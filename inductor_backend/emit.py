@@ -34,7 +34,7 @@ from inductor_backend.graph import (
     row_of,
     where_of,
 )
-from inductor_backend.ops import DTYPES, Out, Row, cast, functions
+from inductor_backend.ops import DTYPES, Out, Row, cast, functions, library
 from inductor_backend.ops.table import BOOL_OUT, KEEP, MATMUL, has_zero, out_of_range
 from inductor_backend.spans import data_of
 
@@ -311,7 +311,19 @@ def reject(node: Node, plan: Graph) -> str | None:
                 return "these arguments are outside the operator's row"
         except (TypeError, AttributeError, IndexError):
             return "these arguments are outside the operator's row"
-    return None
+    return "" if _library_pays(node, plan, entry) else None
+
+
+def _library_pays(node: Node, plan: Graph, entry: Row) -> bool:
+    """Whether ATen does a node faster, by more than a boundary costs; remembered in the plan."""
+    if entry.library is None:
+        return False
+    known = lambda n: plan.static[n] if n in plan.static else plan.specs.get(n)
+    args, kwargs = torch.fx.map_arg(node.args, known), torch.fx.map_arg(node.kwargs, known)
+    if not library.pays(entry.library, args, kwargs):
+        return False
+    plan.library.add(node)
+    return True
 
 
 def _ties_show(node: Node, entry: Row) -> bool:

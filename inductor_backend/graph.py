@@ -125,6 +125,8 @@ class Graph:
     later: dict[Node, Any] = field(default_factory=dict)
     #: nodes whose whole numbers may need more bits than the target has, and how that is found out
     wraps: dict[Node, Growth] = field(default_factory=dict)
+    #: nodes that ATen does faster than a jitted segment would (see `ops/library.py`): in `aten` too, without a reason
+    library: set[Node] = field(default_factory=set)
     #: positions of outputs that only a backward graph sees
     saved: frozenset[int] = frozenset()
 

@@ -52,6 +52,17 @@ class Fallback:
 
 
 @dataclass(frozen=True)
+class LibraryCall:
+    """One operator that could be jitted and runs in ATen because that is faster: its name and the user's line."""
+
+    operator: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"library {self.operator}: ATen is faster here" + (f" ({self.where})" if self.where else "")
+
+
+@dataclass(frozen=True)
 class Inlined:
     """A kernel of the user's inside a jitted function: the launch, its line, the source of its CPU form."""
 
@@ -70,11 +81,12 @@ class GraphReport:
     Attributes:
         kind: "inference", "forward" or "backward".
         operators: how many operators the graph has.
-        segments: how many jitted functions it became; one when nothing falls back.
+        segments: how many jitted functions it became; one when nothing falls back and no library is called.
         kernels: its Pallas kernels.
         fallbacks: its operators that run in ATen.
         source: the emitted source of its jitted functions.
         inlined: launches of Triton kernels, and functions of `bridge.jax_op`, that it holds.
+        library: its operators that run in ATen by choice, because that is faster: not fallbacks.
         static: on a TPU, the static time of the whole and what stays outside kernels
             (`inductor_backend.kernels.figures.GraphFigures`).
     """
@@ -87,6 +99,7 @@ class GraphReport:
     source: str
     static: Any = None
     inlined: tuple[Inlined, ...] = ()
+    library: tuple[LibraryCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +130,7 @@ class Report:
                     f"  {g.static.target}: compiled; {g.static.time_s * 1e6:.3g} µs static, of which kernels "
                     f"{g.static.kernel_time_s * 1e6:.3g} µs; HBM {g.static.hbm_bytes / 2**20:.3g} MiB"
                 )
-            lines += [f"  {k}" for k in (*g.kernels, *g.inlined)]
+            lines += [f"  {k}" for k in (*g.kernels, *g.inlined, *g.library)]
             if g.static is not None:
                 for reason in dict.fromkeys([*g.static.refused.values(), *g.static.declined.values()]):
                     named = [n for n, r in (*g.static.refused.items(), *g.static.declined.items()) if r == reason]
@@ -223,4 +236,5 @@ def _report(graph: torch.fx.GraphModule, example: list[Any], options: Options, k
         "\n\n".join(s.text for s in assembly.sources),
         whole,
         inlined=inlined,
+        library=tuple(LibraryCall(name_of(n.target), str(where_of(n) or "")) for n in assembly.plan.library),
     )

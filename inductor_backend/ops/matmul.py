@@ -10,7 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from inductor_backend.ops import whole
+from inductor_backend.ops import library, whole
 from inductor_backend.ops.table import MATMUL, OTHER, cast, row
 
 lax = jax.lax
@@ -122,7 +122,7 @@ def conv(x, w, stride, padding, dilation, transposed, output_padding, groups):
     )  # fmt: skip
 
 
-@row("aten.convolution.default", kind=OTHER, supports=_real, grows=whole.CONVOLVED)
+@row("aten.convolution.default", kind=OTHER, supports=_real, library=library.convolution, grows=whole.CONVOLVED)
 def convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
     """Convolution in 1, 2 or 3 dimensions, transposed or not, in groups, batched or not."""
     batched = x.ndim == w.ndim
@@ -133,7 +133,7 @@ def convolution(x, w, bias, stride, padding, dilation, transposed, output_paddin
     return y if batched else y[0]
 
 
-@row("aten.convolution_backward.default", kind=OTHER, supports=_real)
+@row("aten.convolution_backward.default", kind=OTHER, supports=_real, library=library.convolution_backward)
 def convolution_backward(
     grad, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask
 ):

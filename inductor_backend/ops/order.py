@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from inductor_backend.ops import whole
+from inductor_backend.ops import library, whole
 from inductor_backend.ops.table import row
 
 lax = jax.lax
@@ -51,13 +51,13 @@ def _sort(x, dim, descending):
     return jnp.take_along_axis(x, position, axis, mode="promise_in_bounds"), position
 
 
-@row("aten.sort.default", tied=1, grows=whole.ELEMENTS_AND_POSITIONS)
+@row("aten.sort.default", library=library.wide_keys, tied=1, grows=whole.ELEMENTS_AND_POSITIONS)
 def sort(x, dim=-1, descending=False):
     """Sorted values and their indices; always stable."""
     return _sort(x, dim, descending)
 
 
-@row("aten.sort.stable", tied=1, grows=whole.ELEMENTS_AND_POSITIONS)
+@row("aten.sort.stable", library=library.wide_keys, tied=1, grows=whole.ELEMENTS_AND_POSITIONS)
 def sort_stable(x, stable=None, dim=-1, descending=False):
     """Sorted values and their indices."""
     return _sort(x, dim, descending)
@@ -85,7 +85,7 @@ def topk(x, k, dim=-1, largest=True, sorted=True):
     return jnp.moveaxis(values, -1, axis), jnp.moveaxis(position, -1, axis)
 
 
-@row("aten.kthvalue.default", tied=1, grows=whole.ELEMENTS_AND_POSITIONS)
+@row("aten.kthvalue.default", library=library.an_element(12), tied=1, grows=whole.ELEMENTS_AND_POSITIONS)
 def kthvalue(x, k, dim=-1, keepdim=False):
     """The k-th smallest, and where it is."""
     if x.ndim == 0:
@@ -136,6 +136,7 @@ def _median(x, dim, keepdim, skip_nan):
 
 @row(
     "aten.median.dim",
+    library=library.an_element(12),
     tied=1,
     supports=lambda x, dim, keepdim=False: x.dim() == 0 or x.shape[dim] > 0,
     grows=whole.ELEMENTS_AND_POSITIONS,
@@ -147,6 +148,7 @@ def median_dim(x, dim, keepdim=False):
 
 @row(
     "aten.nanmedian.dim",
+    library=library.an_element(12),
     tied=1,
     supports=lambda x, dim, keepdim=False: x.dim() == 0 or x.shape[dim] > 0,
     grows=whole.ELEMENTS_AND_POSITIONS,

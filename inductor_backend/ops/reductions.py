@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from inductor_backend.ops import whole
+from inductor_backend.ops import library, whole
 from inductor_backend.ops.table import REDUCTION, cast, dims, row
 
 lax = jax.lax
@@ -45,10 +45,42 @@ def mean(x, dim=None, keepdim=False, dtype=None, out: Any = None):
     return (total / jnp.asarray(count, total.dtype)).astype(out.dtype)
 
 
+#: Columns that a reduction of rows keeps until the end, and the shortest row that is worth it.
+_LANES, _LONG = 64, 128
+
+
+def _in_lanes(x, axes, reduce, join):
+    """`reduce(x, axes)` for an operation that vectorises across columns only.
+
+    XLA's CPU compiler reduces along a row element by element, unless it is a sum or a maximum of floats: 4 to 20 times
+    slower than along a column. So a row of blocks is reduced to one block first, and that to an element. The barrier
+    keeps XLA from making one reduction of the two again.
+
+    Args:
+        x: an array.
+        axes: what to reduce.
+        reduce: the reduction of an array along axes.
+        join: the same for two arrays.
+    """
+    kept = [d for d in range(x.ndim) if d not in axes]
+    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+    if count < _LONG or (kept and max(kept) > min(axes)):
+        return reduce(x, axes)
+    shape = [x.shape[d] for d in kept]
+    rows = x.reshape(-1, count)
+    whole = count // _LANES * _LANES
+    blocks = rows[:, :whole].reshape(rows.shape[0], -1, _LANES)
+    found = reduce(lax.optimization_barrier(reduce(blocks, (1,))), (1,))
+    if whole < count:
+        found = join(found, reduce(rows[:, whole:], (1,)))
+    return found.reshape(shape)
+
+
 @reduction("aten.prod.default", grows=whole.ALL_MULTIPLIED)
 def prod(x, dtype=None, out: Any = None):
     """Product of everything."""
-    return jnp.prod(cast(x, _wide(x, out.dtype))).astype(out.dtype)
+    x = cast(x, _wide(x, out.dtype))
+    return _in_lanes(x, tuple(range(x.ndim)), jnp.prod, jnp.multiply).astype(out.dtype)
 
 
 @reduction("aten.prod.dim_int", grows=whole.ALL_MULTIPLIED)
@@ -127,51 +159,28 @@ def _identity_error(x, axes) -> bool:
     return any(x.shape[a] == 0 for a in axes)
 
 
-#: Columns that a reduction of rows keeps until the end, and the shortest row that is worth it.
-_LANES, _LONG = 64, 128
-
-
-def _in_lanes(x, axes, reduce, join):
-    """`reduce(x, axes)` for an operation that vectorises across columns only.
-
-    XLA's CPU compiler reduces along a row element by element, unless it is a sum or a maximum of floats: 4 to 20 times
-    slower than along a column. So a row of blocks is reduced to one block first, and that to an element. The barrier
-    keeps XLA from making one reduction of the two again.
-
-    Args:
-        x: an array.
-        axes: what to reduce.
-        reduce: the reduction of an array along axes.
-        join: the same for two arrays.
-    """
-    kept = [d for d in range(x.ndim) if d not in axes]
-    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
-    if count < _LONG or (kept and max(kept) > min(axes)):
-        return reduce(x, axes)
-    shape = [x.shape[d] for d in kept]
-    rows = x.reshape(-1, count)
-    whole = count // _LANES * _LANES
-    blocks = rows[:, :whole].reshape(rows.shape[0], -1, _LANES)
-    found = reduce(lax.optimization_barrier(reduce(blocks, (1,))), (1,))
-    if whole < count:
-        found = join(found, reduce(rows[:, whole:], (1,)))
-    return found.reshape(shape)
-
-
 def _extreme(x, axes, keep: bool, largest: bool):
     """The extreme element; NaN wins.
 
-    XLA's own maximum of floats over an axis loses NaN on a CPU, and numbers next to it, so this says what it picks.
+    XLA's own maximum of floats loses NaN on a CPU, and numbers next to it, but it is the one that is vectorised. So the
+    numbers decide: their sum is NaN where any of them is (or where both infinities are among them), and only then a
+    reduction is taken that says what it picks.
     """
     axes = tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
     axes = tuple(a % x.ndim for a in axes)
     if jnp.issubdtype(x.dtype, jnp.floating):
-        first = lax.gt if largest else lax.lt
-        pick = lambda a, b: jnp.where(first(a, b) | (a != a), a, b)
         # Half precision is compared in f32, which XLA vectorises.
         wide = x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x
+        first, plain = (lax.gt, jnp.max) if largest else (lax.lt, jnp.min)
+        pick = lambda a, b: jnp.where(first(a, b) | (a != a), a, b)
         least = jnp.array(-jnp.inf if largest else jnp.inf, wide.dtype)
-        found = _in_lanes(wide, axes, lambda v, along: lax.reduce(v, least, pick, along), pick).astype(x.dtype)
+        careful = lambda v: _in_lanes(v, axes, lambda u, along: lax.reduce(u, least, pick, along), pick)
+        if wide.size < 2048:
+            found = careful(wide)
+        else:
+            total = jnp.sum(wide)
+            found = lax.cond(total == total, lambda v: plain(v, axes), careful, wide)
+        found = found.astype(x.dtype)
     else:
         found = _in_lanes(x, axes, jnp.max if largest else jnp.min, jnp.maximum if largest else jnp.minimum)
     return jnp.expand_dims(found, axes) if keep else found
@@ -361,7 +370,7 @@ def _blocked_cumsum(x):
     return (inner + carried[..., None]).reshape(*x.shape[:-1], blocks * _BLOCK)[..., :length]
 
 
-@row("aten.cumsum.default", grows=whole.SCANNED)
+@row("aten.cumsum.default", library=library.an_element(2), grows=whole.SCANNED)
 def cumsum(x, dim, dtype=None, out: Any = None):
     """Prefix sums."""
     wide = _wide(x, out.dtype)
@@ -377,14 +386,14 @@ def cumsum(x, dim, dtype=None, out: Any = None):
     return jnp.moveaxis(value, -1, axis).astype(out.dtype)
 
 
-@row("aten.cumprod.default", grows=whole.ALL_MULTIPLIED)
+@row("aten.cumprod.default", library=library.an_element(3), grows=whole.ALL_MULTIPLIED)
 def cumprod(x, dim, dtype=None, out: Any = None):
     """Prefix products."""
     x = cast(x, _wide(x, out.dtype))
     return (jnp.cumprod(x, dim % x.ndim) if x.ndim else x).astype(out.dtype)
 
 
-@row("aten.logcumsumexp.default")
+@row("aten.logcumsumexp.default", library=library.an_element(250))
 def logcumsumexp(x, dim):
     """Prefix log-sum-exp."""
     return lax.cumlogsumexp(x, dim % x.ndim) if x.ndim else x
@@ -406,13 +415,13 @@ def _cumulative_extreme(x, dim, largest):
     return lax.associative_scan(later, (x, position), axis=axis)
 
 
-@row("aten.cummax.default", grows=whole.ELEMENTS_AND_POSITIONS)
+@row("aten.cummax.default", library=library.an_element(9), grows=whole.ELEMENTS_AND_POSITIONS)
 def cummax(x, dim):
     """Running maximum, and where it is; the latest of equal ones."""
     return _cumulative_extreme(x, dim, True)
 
 
-@row("aten.cummin.default", grows=whole.ELEMENTS_AND_POSITIONS)
+@row("aten.cummin.default", library=library.an_element(9), grows=whole.ELEMENTS_AND_POSITIONS)
 def cummin(x, dim):
     """Running minimum, and where it is; the latest of equal ones."""
     return _cumulative_extreme(x, dim, False)

@@ -84,6 +84,7 @@ class Row:
         tied: the result that holds positions whose order among equal elements eager leaves open, or None.
         grows: how its whole numbers follow from its operands', for machines with 32 bits; None: nothing is known, or
             it gives none.
+        library: how many microseconds ATen's own implementation saves on a CPU (see `library.py`); None: not asked.
         divides: whether eager refuses a zero among whole numbers as the second operand; the runner then does.
         notes: differences worth knowing.
     """
@@ -100,6 +101,7 @@ class Row:
     divides: bool
     tied: int | None
     grows: Growth | None
+    library: Callable[..., float] | None
     notes: str
 
     @property
@@ -124,6 +126,7 @@ def row(
     divides: bool = False,
     tied: int | None = None,
     grows: Growth | None = None,
+    library: Callable[..., float] | None = None,
     notes: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register an array function as the meaning of one or more overloads.
@@ -140,8 +143,9 @@ def row(
             if name in ROWS:
                 raise ValueError(f"{name} has two rows")
             entry = Row(
-                name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, divides, tied, grows, notes
-            )
+                name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, divides, tied, grows, library,
+                notes,
+            )  # fmt: skip
             if _IDENTS.setdefault(entry.ident, name) != name:
                 raise ValueError(f"{name} and {_IDENTS[entry.ident]} would share the name {entry.ident}")
             ROWS[name] = entry
