@@ -309,7 +309,10 @@ def device_list(device: Any) -> Any:
 
 def share_with_device(t: torch.Tensor, device: Any) -> jax.Array:
     """As `share_with_jax`, for a device of any CPU client; 64-bit dtypes need no x64, `t` may not require grad."""
-    return _jax.dlpack_managed_tensor_to_buffer(to_dlpack(t), device, None)
+    # An array keeps the code of every frame that it was made under, out of the garbage collector's sight. A runner that
+    # caches arrays would so keep Dynamo's code, which keeps the runner: nothing compiled would ever be freed.
+    with _jax.TracebackScope():
+        return _jax.dlpack_managed_tensor_to_buffer(to_dlpack(t), device, None)
 
 
 def result_handlers(results: Sequence[tuple[tuple[int, ...], Any]], sharding: Any) -> list[Any]:

@@ -7,6 +7,7 @@ and never an error; random operators keep following the seeds that the rest of t
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -109,12 +110,12 @@ def failed_node(failure: BaseException) -> Node | None:
     found: Node | None = None
     trace = failure.__traceback__
     while trace is not None:
-        lines = emitted.get(trace.tb_frame.f_code.co_filename)
-        if lines is not None and trace.tb_lineno in lines:
-            found = lines[trace.tb_lineno]
+        source = emitted.get(trace.tb_frame.f_code.co_filename)
+        if source is not None and trace.tb_lineno in source.lines:
+            found = source.lines[trace.tb_lineno]
         trace = trace.tb_next
     return found
 
 
-#: File name of emitted source -> line -> node.
-emitted: dict[str, dict[int, Node]] = {}
+#: File name of emitted source -> the source (`emit.Source`), for as long as a graph holds it.
+emitted: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()

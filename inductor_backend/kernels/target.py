@@ -288,7 +288,7 @@ class TpuProgram:
         reason = f"{refusal.code} {refusal.what}"
         node = None
         if place is not None and place.file in emitted:
-            node = emitted[place.file].get(place.line)
+            node = emitted[place.file].lines.get(place.line)
         node = node or (failed_node(cause) if cause is not None else None)
         if node is not None:
             for written in self.kernels.values():

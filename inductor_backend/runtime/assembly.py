@@ -156,7 +156,7 @@ class Assembly:
         named = {name: f.function for name, f in source.inlined.items() if f.function is not None}
         names = namespace() | (place.names() if place is not None else {}) | named
         fn, filename = load(source.text, source.name, names)
-        emitted[filename] = source.lines
+        emitted[filename] = source
         self.sources.append(source)
         avals = [_aval(v.node, v.spec) for v in values]
         shapes = [_stored(self.plan.specs[n]) for n in wanted]

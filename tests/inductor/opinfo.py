@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--again", help="a JSON file: only the operators and dtypes that went wrong in it")
     parser.add_argument("--noncontiguous", action="store_true", help="the samples with other strides")
     parser.add_argument("--group", type=int, default=1, help="samples that are compiled as one function")
-    parser.add_argument("--json", help="where the records go")
+    parser.add_argument("--json", help="where the records go; what is in it is not judged again")
     given = parser.parse_args()
     index, count = (int(n) for n in given.shard.split("/"))
     only = [int(n) for n in given.only.split(",") if n]
@@ -192,6 +192,11 @@ def main() -> None:
         bad = {(r["op"], r["dtype"]) for r in earlier if r["verdict"] not in GOOD}
         tasks = [t for t in tasks if (t["op"], t["dtype"]) in bad]
     records: list[dict[str, Any]] = []
+    if given.json and Path(given.json).exists():
+        records = [json.loads(line) for line in Path(given.json).read_text().splitlines()]
+    for task in tasks:
+        judged = (r["sample"] for r in records if (r["op"], r["dtype"]) == (task["op"], task["dtype"]))
+        task["judged"] = sorted(set(judged))
     file = open(given.json, "a") if given.json else None  # noqa: SIM115  (open for the whole sweep)
     lock = threading.Lock()
 
@@ -205,6 +210,8 @@ def main() -> None:
                 print(json.dumps(record), file=file, flush=True)
 
     sweep(tasks, given.jobs, given.seconds, keep)
+    if file is not None:
+        file.close()
     print(table(records))
 
 

@@ -403,14 +403,19 @@ def work() -> None:
         if task["noncontiguous"]:
             made = [s.noncontiguous() for s in made]
         chosen = [i for i in chosen if i >= task["start"] and (not task["only"] or i in task["only"])]
+        chosen = [i for i in chosen if i not in task["judged"]]
+        group = max(task["group"], 1)
         while chosen:
-            size = max(task["group"], 1) if chosen[0] >= task["alone"] else 1
+            size = group if chosen[0] >= task["alone"] else 1
             part, chosen = chosen[:size], chosen[size:]
             records: list[Any] = [None] * len(part)
             if len(part) > 1:
                 tell({"begin": part[0], "end": part[-1]})
                 records = judge.judge_group(name, dtype, [made[i] for i in part], grads, task["dynamic"])
             apart = any(r is not None for r in records)
+            if sum(r["graphs"] > 1 for r in records if r) > 1 or (len(part) > 1 and not apart):
+                # Breaks of the graph cost more in a long function, and a group that is taken apart is for nothing.
+                group = max(group // 4, 1)
             for i, record in zip(part, records, strict=True):
                 if record is None:
                     tell({"begin": i, "end": i})

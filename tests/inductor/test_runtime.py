@@ -1,5 +1,6 @@
 """Sharing, mutation, layouts, lifetime, threads, dynamic sizes, fallbacks: what the runner promises."""
 
+import gc
 import threading
 import warnings
 
@@ -552,3 +553,26 @@ def test_explain_refuses_other_devices():
     for call in (lambda: inductor_backend.explain(lambda x: x + 1, torch.ones(3, device="meta")),):
         with pytest.raises(BackendError, match="TPB405"):
             call()
+
+
+def test_what_is_compiled_is_freed_with_its_function():
+    """Neither the programs nor the graphs of a function outlive it: a process may compile any number of functions."""
+    from bridge.engine import Engine
+
+    def live():
+        torch._dynamo.reset()
+        gc.collect()
+        programs = len(Engine.current().client.live_executables())
+        return programs, sum(type(o) is torch.fx.Node for o in gc.get_objects())
+
+    def one(factor):
+        x, y = torch.randn(7), torch.randn(3, 3, requires_grad=True)
+        f = compile_(lambda x, y: (x.sin() * factor).sum() + (y @ y).exp().sum())
+        f(x, y).backward()
+        f(x, y.detach().clone())
+
+    one(1.5)
+    before = live()
+    for factor in (2.5, 3.5, 4.5):
+        one(factor)
+    assert live() == before
