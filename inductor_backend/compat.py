@@ -99,6 +99,9 @@ def front_half(
     ):
         table = {op: how for op, how in select_decomp_table().items() if op not in kept}
         table[aten.roll.default] = _roll
+        for overload in aten.linspace.overloads():
+            if "out" not in overload:
+                table[getattr(aten.linspace, overload)] = _linspace
         return cast(Any, compile_fx(gm, inputs, inner_compile=inner_compile, decompositions=table))
 
 
@@ -114,6 +117,13 @@ def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> t
         first = (size - shift) % size
         rolled = torch.cat([rolled.narrow(dim, first, size - first), rolled.narrow(dim, 0, first)], dim)
     return torch.ops.aten.copy.default(torch.empty_like(x), rolled)
+
+
+def _linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **kw: Any) -> Any:
+    """`linspace`; of whole numbers it stays: torch's own decomposition keeps the ends' fractions, and steps in f32."""
+    if dtype is None or dtype.is_floating_point or dtype.is_complex or steps < 2:
+        return torch._refs.linspace(start, end, steps, dtype=dtype, **kw)
+    return NotImplemented
 
 
 def output_code_log() -> logging.Logger:

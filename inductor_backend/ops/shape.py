@@ -364,7 +364,11 @@ def eye(*args, out: Any = None, **kw):
 def linspace(start, end, steps, dtype=None, layout=None, device=None, pin_memory=None, out: Any = None):
     """Evenly spaced numbers, both ends included; built from both ends, as torch does."""
     if jnp.issubdtype(out.dtype, jnp.integer):
-        return jnp.linspace(start, end, steps, dtype=jnp.float64).astype(out.dtype)
+        # The ends lose their fractions first, and the steps are in f64, which not every target has.
+        start, end, at = int(start), int(end), np.arange(steps, dtype=np.float64)
+        step = (end - start) / max(steps - 1, 1)
+        numbers = np.where(at < steps // 2, start + step * at, end - step * (steps - 1 - at))
+        return jnp.asarray(numbers.astype(out.dtype))
     wide = jnp.float32 if out.dtype in (jnp.float16, jnp.bfloat16) else out.dtype
     step = jnp.asarray((end - start) / max(steps - 1, 1), wide)
     i = lax.iota(jnp.int64, steps)

@@ -191,3 +191,15 @@ def test_signs_of_zeros():
         return [torch.signbit(k) for k in kinds], kinds
 
     check(signs, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.int8])
+def test_whole_numbers_between_two(dtype):
+    """Eager drops the fractions of the ends first and steps in double precision."""
+
+    def between(start):
+        ends = ((4.3, 50, 50), (0, 7, 71), (0.9, 100.9, 1), (20, 3, 2), (0, 1, 0))
+        numbers = [torch.linspace(a, b, n, dtype=dtype) for a, b, n in ends]
+        return numbers, torch.linspace(start, 7, 71, dtype=dtype)
+
+    check(between, torch.tensor(0.7), fallback=True)
