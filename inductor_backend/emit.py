@@ -182,7 +182,7 @@ class Emitter:
         return [
             f"out_of_range({self.argument(index)}, {shape[dim]}, {negative})"
             for index, dim, negative in entry.bounds(*node.args, **kwargs)
-            if isinstance(index, Node) and self.plan.specs[index].numel
+            if isinstance(index, Node) and self.plan.specs[index].numel and self.plan.specs[index].dtype != torch.bool
         ]
 
     def wrap_check(self, node: Node) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import torch
 
 from inductor_backend.ops import whole
 from inductor_backend.ops.table import cast, row
@@ -69,14 +70,36 @@ def index(x, indices):
     return x.at[_placed(indices, x)].get(mode="clip")
 
 
+def _puttable(x, indices, values, accumulate=False):
+    """Integers, or one mask whose elements all get the same value: how many there are does not matter then."""
+    if _no_mask(x, indices):
+        return True
+    axis = next(a for a, i in enumerate(indices) if i is not None)
+    mask, *others = [i for i in indices if i is not None]
+    picked = values.ndim - 1 - (x.ndim - axis - mask.ndim)
+    return mask.dtype == torch.bool and not others and (picked < 0 or values.shape[picked] == 1)
+
+
+def _put_where(x, axis, mask, values, accumulate):
+    """The same value wherever a mask over the dimensions from `axis` on is true."""
+    trailing = x.ndim - axis - mask.ndim
+    picked = values.ndim - 1 - trailing
+    if picked >= 0:
+        values = values.reshape(values.shape[:picked] + (1,) * mask.ndim + values.shape[picked + 1 :])
+    return jnp.where(mask.reshape(mask.shape + (1,) * trailing), x + values if accumulate else values, x)
+
+
 def _index_put(x, indices, values, accumulate=False):
     values = cast(values, x.dtype)
+    for axis, index in enumerate(indices):
+        if index is not None and index.dtype == jnp.bool_:
+            return _put_where(x, axis, index, values, accumulate)
     target = x.at[_placed(indices, x)]
     return target.add(values, mode="drop") if accumulate else target.set(values, mode="drop")
 
 
-@row("aten._unsafe_index_put.default", supports=_no_mask, grows=whole.PUT)
-@row("aten.index_put.default", supports=_no_mask, bounds=_per_dimension, grows=whole.PUT)
+@row("aten._unsafe_index_put.default", supports=_puttable, grows=whole.PUT)
+@row("aten.index_put.default", supports=_puttable, bounds=_per_dimension, grows=whole.PUT)
 def index_put(x, indices, values, accumulate=False):
     """`x` with indexed elements replaced or added to."""
     return _index_put(x, indices, values, accumulate)

@@ -253,14 +253,15 @@ def watched(fallbacks: list[str]) -> Iterator[None]:
         compiler.CompiledGraph.publish, compiler.CompiledGraph.eager = publish, eager
 
 
-def table_line(name: str, o: Outcome, peer: str) -> str:
+def table_line(name: str, o: Outcome, backends: list[str]) -> str:
     """A row of the table in docs/compile.md."""
     size = f"{o.size / 1e6:.1f} M" if o.size >= 1e6 else f"{o.size / 1e3:.0f} k"
     aten = ", ".join(sorted({f.split(":")[0].removeprefix("aten.") for f in o.fallbacks})) or "–"
-    far = f"{o.outputs:.0e} ({o.usual[0]:.0e}) | {o.gradients:.0e} ({o.usual[1]:.0e})"
-    first = f"{o.seconds['pallas']:.1f} / {o.seconds[peer]:.1f}"
-    steps = " / ".join(f"{o.steps[b] * 1e3:.1f}" for b in ("pallas", "eager", peer))
-    return f"| {name} | {size} | {o.graphs[0]} / {o.graphs[1]} | {aten} | {far} | {first} | {steps} |"
+    far = f"{o.outputs:.1e} ({o.usual[0]:.1e}) | {o.gradients:.1e} ({o.usual[1]:.1e})"
+    first = " / ".join(f"{o.seconds[b]:.1f}" for b in backends if b in o.seconds)
+    steps = " / ".join(f"{o.steps[b] * 1e3:.1f}" for b in ["eager", *backends])
+    apart = f"{len(o.apart[0])} of {o.apart[1]}"
+    return f"| {name} | {size} | {o.graphs[0]} / {o.graphs[1]} | {aten} | {far} | {apart} | {first} | {steps} |"
 
 
 def main() -> int:
@@ -287,8 +288,8 @@ def main() -> int:
             continue
         wrong = not (o.outputs <= limit and o.gradients <= limit) or o.graphs[0] > o.graphs[1]
         bad += wrong
-        if given.table and given.peer:
-            print(table_line(name, o, given.peer), flush=True)
+        if given.table:
+            print(table_line(name, o, ["pallas", *([given.peer] if given.peer else [])]), flush=True)
             continue
         print(
             f"{name:18} {'WRONG' if wrong else 'right'} outputs {o.outputs:.1e} gradients {o.gradients:.1e} "

@@ -8,6 +8,13 @@ from inductor_checks import check
 nan, inf = float("nan"), float("inf")
 
 
+def put(x, key, value):
+    """A copy with values at a key, as an assignment writes them."""
+    x = x.clone()
+    x[key] = value
+    return x
+
+
 def rn(*shape, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
@@ -326,6 +333,22 @@ INDEXING = {
         rn(6, 4),
         ri(0, 4, (9, 4))[:6],
         rn(9, 4),
+    ),
+    "writes_by_a_mask": (
+        lambda x, m, v: (
+            x.index_put((m,), v.sum()),
+            x.index_put((m[:, 0],), v),
+            x.index_put((m[:, 0],), v[None], accumulate=True),
+            put(x, (slice(None), m[0]), x[:, :1]),
+            x.index_put((m[:, :1] & m,), v[:1]),
+            x.long().index_put((m,), torch.tensor(3), accumulate=True),
+            m.index_put((x > 0.5,), torch.tensor(True)),
+            put(x.view(2, 3, 4), (slice(None), m[:3]), v[0]),
+            put(x.view(2, 3, 4), (slice(None), m[:3, 0]), x[:2, None]),
+        ),
+        rn(6, 4),
+        rn(6, 4) > 0,
+        rn(4),
     ),
     "index_writes": (
         lambda x, i, v: (
