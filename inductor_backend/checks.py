@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch.fx import Node
 
-from bridge.diagnostics import Diagnostic, error
+from bridge.diagnostics import Diagnostic, Where, error
 from inductor_backend.graph import is_assertion, name_of, needed_row, where_of
 
 
@@ -43,7 +43,7 @@ def refusal(node: Node | Wraps) -> Diagnostic:
         return error(
             "tpu-wide-number",
             f"{name_of(node.node.target)} gives a whole number beyond 32 bits",
-            where=where_of(node.node),
+            where=where_of(node.node) or Where.caller(),
             why="a TPU has no 64-bit values: int64 is computed in 32 bits there, and this call's number does not fit",
             do="keep such numbers out of the compiled function, or compile for the CPU",
         )
@@ -52,7 +52,7 @@ def refusal(node: Node | Wraps) -> Diagnostic:
         return error(
             "assertion-failed",
             str(message),
-            where=where_of(node),
+            where=where_of(node) or Where.caller(),
             why="the function asserts a condition on its data, and this call's data doesn't meet it",
             do="check the data that the message names: run the function uncompiled to see the numbers",
         )
@@ -60,14 +60,14 @@ def refusal(node: Node | Wraps) -> Diagnostic:
         return error(
             "integer-division-by-zero",
             f"{name_of(node.target)} divides a whole number by zero",
-            where=where_of(node),
+            where=where_of(node) or Where.caller(),
             why="whole numbers have no infinity: eager PyTorch raises ZeroDivisionError here",
             do="mask the zeros (torch.where(y == 0, 1, y)), or divide floating-point numbers",
         )
     return error(
         "index-out-of-range",
         f"an index of {name_of(node.target)} is out of range",
-        where=where_of(node),
+        where=where_of(node) or Where.caller(),
         why="an index tensor holds a number that is not a place in the dimension it indexes",
         do="check the indices (labels, token ids) against the size: run the function uncompiled to see the number",
     )

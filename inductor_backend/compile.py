@@ -15,19 +15,26 @@ from typing import Any
 
 import torch
 
-from bridge.diagnostics import Diagnostic, error
+from bridge.diagnostics import Diagnostic, Where, error, held_notes
 from inductor_backend import launches, regions
 from inductor_backend.compat import front_half, output_code_log
 from inductor_backend.emit import Chooser, reject
 from inductor_backend.fallback import Eager, announcing, failed_node
 from inductor_backend.graph import Unbacked, analyse, operand_numbers, where_of
 from inductor_backend.lists import expand_lists
-from inductor_backend.options import Options
+from inductor_backend.options import Options, nearest
 from inductor_backend.runtime import Assembly, assemble
 from inductor_backend.states import unwrap_states
 
 _SPECIALISATIONS = 128
-MODES = (None, "default", "max-autotune")
+#: mode -> whether block sizes are tried; the others differ in what they ask of CUDA only.
+MODES = {
+    None: False,
+    "default": False,
+    "reduce-overhead": False,
+    "max-autotune": True,
+    "max-autotune-no-cudagraphs": True,
+}
 _numbers = itertools.count()
 _compiled = 0
 
@@ -45,18 +52,20 @@ def backend(
     Args:
         gm: Dynamo's graph.
         example_inputs: its inputs.
-        mode: None, "default", or "max-autotune" for the option `max_autotune`.
+        mode: one of torch's: "max-autotune" is the option `max_autotune`; "reduce-overhead", which asks for CUDA
+            graphs, is "default" here: a graph is one dispatch anyway.
         options: see `inductor_backend.options.Options`.
     """
     try:
-        if mode not in MODES:
+        if not isinstance(mode, str | None) or mode not in MODES:
+            known = [m for m in MODES if m is not None]
             raise error(
                 "backend-option",
                 f"there is no mode {mode!r}",
-                why="the modes are 'default' and 'max-autotune', which tries sizes of blocks; others steer CUDA graphs",
-                do="leave mode out",
+                why=f"the modes are {', '.join(known)}",
+                do=f"mode={nearest(mode, known)!r}, or leave mode out",
             )
-        chosen = Options.read(options, **({"max_autotune": True} if mode == "max-autotune" else {}))
+        chosen = Options.read(options, **({"max_autotune": True} if MODES[mode] else {}))
         check_devices(example_inputs)
     except Diagnostic as diagnostic:
         # Dynamo wraps what a backend raises while compiling; raised by the call, it reaches the user as it is.
@@ -69,10 +78,11 @@ def backend(
 
 
 def raiser(diagnostic: Diagnostic) -> Callable[..., Any]:
-    """A compiled graph that raises when it is called."""
+    """A compiled graph that raises when it is called, at the line that calls where the diagnostic has none."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        raise diagnostic
+        place = Where.caller(beyond="compile_wrapper")  # Dynamo's: before it the function itself is entered
+        raise diagnostic if place is None else diagnostic.at(place)
 
     call._boxed_call = True
     return call
@@ -114,6 +124,7 @@ class CompiledGraph:
         self.numbers = operand_numbers(gm)
         self.place = _place(options)
         self.refusal: Diagnostic | None = None
+        self.notes: list[Diagnostic] = []
         self.dynamic = any(_symbolic(n.meta.get("val")) for n in self.placeholders)
 
     def boxed(self, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
@@ -152,7 +163,13 @@ class CompiledGraph:
         return [i for i, n in enumerate(self.placeholders) if n not in self.numbers and _symbolic(n.meta.get("val"))]
 
     def build(self, actual: list[Any]) -> Callable[[list[Any]], Any]:
-        """A runner for one set of sizes. An operator that jax can't compile is moved to ATen and the build repeated."""
+        """A runner for one set of sizes, which tells of what was noted while it was made."""
+        with held_notes() as self.notes:
+            runner, fallbacks = self.built(actual)
+        return announcing(runner, fallbacks, self.notes)
+
+    def built(self, actual: list[Any]) -> tuple[Callable[[list[Any]], Any], list[tuple[Any, str]]]:
+        """(a runner, what runs in ATen). An operator that jax can't compile is moved there and the build repeated."""
         for _ in range(len(self.gm.graph.nodes) + 1):
             try:
                 inline = launches.inline_of if self.place is None else self.place.inline
@@ -161,7 +178,8 @@ class CompiledGraph:
                 if self.place is not None:
                     self.place.prepare(plan)
             except Diagnostic as diagnostic:
-                return raiser(diagnostic)
+                self.refusal = diagnostic
+                return raiser(diagnostic), []
             except launches.Structural as found:
                 self.numbers.discard(found.node)
                 continue
@@ -171,10 +189,8 @@ class CompiledGraph:
             try:
                 runner, assembly = assemble(plan, self.gm, self.chooser())
             except Diagnostic as diagnostic:
-                if self.place is None:
-                    raise
                 self.refusal = diagnostic
-                return raiser(diagnostic)
+                return raiser(diagnostic), []
             except Exception as failure:
                 if self.place is not None and self.place.learns_from(failure):
                     continue
@@ -190,8 +206,8 @@ class CompiledGraph:
             try:
                 self.publish(assembly)
             except Diagnostic as diagnostic:
-                return raiser(diagnostic)
-            return announcing(runner, [(n, r) for n, r in plan.aten.items() if r])
+                return raiser(diagnostic), []
+            return runner, [(n, r) for n, r in plan.aten.items() if r]
         raise error("internal-error", "a graph could not be planned")
 
     def chooser(self) -> Chooser:
@@ -210,12 +226,12 @@ class CompiledGraph:
         self.refused[node.name] = f"jax could not compile it ({type(failure).__name__}: {_first_line(failure)})"
         return True
 
-    def eager(self, reason: str) -> Callable[[list[Any]], Any]:
+    def eager(self, reason: str) -> tuple[Callable[[list[Any]], Any], list[tuple[Any, str]]]:
         """The whole graph in ATen, with a note."""
         body = [n for n in self.gm.graph.nodes if n.op == "call_function"]
         run = Eager.boxed(self.whole)
         first = next((n for n in body if where_of(n)), body[0])
-        return announcing(run, [(first, f"the whole graph does: {reason}")])
+        return run, [(first, f"the whole graph does: {reason}")]
 
     def publish(self, assembly: Assembly) -> None:
         """Show the emitted source where the user asked for it."""

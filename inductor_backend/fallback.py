@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from bridge.diagnostics import note
+from bridge.diagnostics import Diagnostic, note, tell
 from bridge.diagnostics.errors import is_strict
 from inductor_backend.compat import OpOverload
 from inductor_backend.graph import name_of, where_of
@@ -83,13 +83,15 @@ def note_fallback(node: Node, reason: str) -> None:
     )
 
 
-def announcing(runner: Callable[[list[Any]], Any], fallbacks: list[tuple[Node, str]]) -> Callable[[list[Any]], Any]:
-    """`runner`, which tells of its fallbacks on its first call, and on every call where notes are errors.
+def announcing(
+    runner: Callable[[list[Any]], Any], fallbacks: list[tuple[Node, str]], held: Sequence[Diagnostic] = ()
+) -> Callable[[list[Any]], Any]:
+    """`runner`, which tells of its fallbacks and of `held` notes on its first call; on every call of strict callers.
 
     A note raised while compiling would reach the user wrapped by Dynamo; raised by the call, it arrives as it is and
     before anything has run.
     """
-    if not fallbacks:
+    if not fallbacks and not held:
         return runner
     told = False
 
@@ -98,6 +100,8 @@ def announcing(runner: Callable[[list[Any]], Any], fallbacks: list[tuple[Node, s
         if not told or is_strict():
             for node, reason in fallbacks:
                 note_fallback(node, reason)
+            for diagnostic in held:
+                tell(diagnostic)
             told = True
         return runner(args)
 

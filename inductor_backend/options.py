@@ -5,8 +5,9 @@ Input: the user's dict. Output: a frozen `Options`. Law: an unknown name or valu
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,12 @@ class Options:
         known = [f.name for f in fields(cls)]
         for name in values:
             if name not in known:
-                raise error("backend-option", f"there is no option {name!r}", why=f"the options are {', '.join(known)}")
+                raise error(
+                    "backend-option",
+                    f"there is no option {name!r}",
+                    why=f"the options are {', '.join(known)}",
+                    do=f"options={{{nearest(name, known)!r}: {values[name]!r}}}, if that is what was meant",
+                )
         target = str(Target.parse(values.get("target", "cpu")))
         if target.startswith("gpu"):
             raise error(
@@ -64,14 +70,34 @@ class Options:
             )
         kernels = values.get("kernels", "profitable")
         if kernels not in _KERNELS:
-            raise error("backend-option", f"kernels={kernels!r} is not one of {', '.join(_KERNELS)}")
+            raise error(
+                "backend-option",
+                f"kernels={kernels!r} is not one of {', '.join(_KERNELS)}",
+                why="it says which fused regions become Pallas kernels: those that pay, all of them, or none",
+                do=f"options={{'kernels': {nearest(kernels, _KERNELS)!r}}}",
+            )
         dump = values.get("dump")
         if dump is not None and not isinstance(dump, (str, Path)):
-            raise error("backend-option", f"dump={dump!r} is not a folder's path")
+            raise error(
+                "backend-option",
+                f"dump={dump!r} is not a folder's path",
+                why="the emitted source is written to files in a folder, which is a str or a pathlib.Path",
+                do="options={'dump': 'generated'}, or leave it out",
+            )
         tuned = values.get("max_autotune", False)
         if not isinstance(tuned, bool):
-            raise error("backend-option", f"max_autotune={tuned!r} is neither True nor False")
+            raise error(
+                "backend-option",
+                f"max_autotune={tuned!r} is neither True nor False",
+                why="sizes of blocks are tried out or they are not",
+                do="options={'max_autotune': True}",
+            )
         return cls(target, kernels, None if dump is None else _folder(Path(dump)), tuned)
+
+
+def nearest(given: Any, known: Sequence[str]) -> str:
+    """The name that was most likely meant; the first where nothing is like it."""
+    return (difflib.get_close_matches(str(given).lower().replace("-", "_"), known, 1, 0.3) or [known[0]])[0]
 
 
 def _folder(path: Path) -> Path:

@@ -7,12 +7,14 @@ arguments, compiled functions and random state stay as they are.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from bridge.diagnostics import Where, error
+from bridge.devices import Target
+from bridge.diagnostics import Diagnostic, Where, error, tell
 from inductor_backend.compat import front_half, pytree
 from inductor_backend.compile import CompiledGraph, check_devices
 from inductor_backend.fallback import Eager
@@ -153,7 +155,7 @@ def explain(model: Any, *args: Any, options: Any = None, target: str | None = No
     Raises:
         Diagnostic: a bad option, a model that can't be called, arguments that are not on the CPU.
     """
-    chosen = Options.read(options, **({} if target is None else {"target": target}))
+    chosen = _chosen(options, target)
     if not callable(model):
         raise error(
             "bad-argument",
@@ -176,18 +178,63 @@ def explain(model: Any, *args: Any, options: Any = None, target: str | None = No
 
     model = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
     args, kwargs = pytree.tree_map_only(torch.Tensor, _copied, (args, kwargs))
-    with torch.random.fork_rng(devices=[]):
-        results = torch.compile(model, backend=backend)(*args, **kwargs)
-        if chosen.target != "cpu":
-            _backward(results)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            _backward(torch.compile(model, backend=backend)(*args, **kwargs))
+    except Exception as failure:
+        found = _diagnostic_of(failure)
+        if found is None or found is failure:
+            raise
+        raise found from None  # Dynamo wraps what a backend raises
     return Report(tuple(graphs))
 
 
+def _chosen(options: Any, target: str | None) -> Options:
+    """The options, with a target that may be named twice as long as it is the same."""
+    more = {} if target is None else {"target": target}
+    if target is not None and isinstance(options, Mapping) and "target" in options:
+        both = [str(Target.parse(t)) for t in (target, options["target"])]
+        if both[0] != both[1]:
+            raise error(
+                "backend-option",
+                f"explain got target={target!r}, and options with target={options['target']!r}",
+                where=Where.caller(),
+                why="a graph is compiled for one target",
+                do=f"name it once: explain(model, *args, target={target!r})",
+            )
+    try:
+        return Options.read(options, **more)
+    except Diagnostic as wrong:
+        place = Where.caller()
+        raise wrong if place is None else wrong.at(place) from None
+
+
+def _diagnostic_of(failure: BaseException | None) -> Diagnostic | None:
+    """The diagnostic that an exception was made of."""
+    seen: set[int] = set()
+    while failure is not None and id(failure) not in seen:
+        if isinstance(failure, Diagnostic):
+            return failure
+        seen.add(id(failure))
+        failure = getattr(failure, "inner_exception", None) or failure.__cause__ or failure.__context__
+    return None
+
+
 def _backward(results: Any) -> None:
-    """Have the backward graphs compiled: AOTAutograd waits for the first gradient."""
+    """Have the backward graphs compiled, which AOTAutograd does for the first gradient; no `.grad` is written."""
     roots = [t for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor) and t.requires_grad]
-    if roots:
-        torch.autograd.backward(roots, [torch.zeros_like(t) for t in roots])
+    stack: list[Any] = [t.grad_fn for t in roots]
+    leaves, seen = {id(t): t for t in roots if t.grad_fn is None}, set()
+    while stack:
+        step = stack.pop()
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        if hasattr(step, "variable"):
+            leaves[id(step.variable)] = step.variable
+        stack.extend(following for following, _ in step.next_functions)
+    if leaves:
+        torch.autograd.grad(roots, list(leaves.values()), [torch.zeros_like(t) for t in roots], allow_unused=True)
 
 
 def _copied(t: torch.Tensor) -> torch.Tensor:
@@ -202,6 +249,8 @@ def _report(graph: torch.fx.GraphModule, example: list[Any], options: Options, k
     made.build(example)
     if made.refusal is not None:
         raise made.refusal
+    for held in made.notes:
+        tell(held)
     operators = sum(n.op == "call_function" for n in graph.graph.nodes)
     if not made.assemblies:
         return GraphReport(kind, operators, 0, (), (Fallback("the whole graph", "a size depends on data", ""),), "")

@@ -14,8 +14,10 @@ from bridge.diagnostics.errors import (
     TargetError,
     TranslationError,
     error,
+    held_notes,
     note,
     strict,
+    tell,
 )
 from bridge.diagnostics.registry import Entry, entries, explain, lookup
 from bridge.diagnostics.traces import shortened
@@ -33,8 +35,10 @@ __all__ = [
     "entries",
     "error",
     "explain",
+    "held_notes",
     "lookup",
     "note",
     "shortened",
     "strict",
+    "tell",
 ]

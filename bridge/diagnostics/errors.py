@@ -129,6 +129,10 @@ def note(slug: str, what: str = "", *, where: Where | None = None, why: str = ""
     Raises:
         Diagnostic: notes were turned into errors with `strict()`.
     """
+    held: list[Diagnostic] | None = getattr(_state, "held", None)
+    if held is not None:
+        held.append(error(slug, what, where=where, why=why, do=do))
+        return
     where = where or Where.caller(2)
     diagnostic = error(slug, what, where=where, why=why, do=do)
     if is_strict():
@@ -143,6 +147,26 @@ def note(slug: str, what: str = "", *, where: Where | None = None, why: str = ""
     else:
         # The warning belongs to the user's line, so that filters by file and module see that one.
         warnings.warn_explicit(DiagnosticNote(diagnostic), DiagnosticNote, where.file, where.line)
+
+
+@contextmanager
+def held_notes() -> Generator[list[Diagnostic]]:
+    """Within this context, notes are kept in the list that it gives instead of told. Per thread; see `tell`."""
+    before, held = getattr(_state, "held", None), list[Diagnostic]()
+    _state.held = held
+    try:
+        yield held
+    finally:
+        _state.held = before
+
+
+def tell(held: Diagnostic) -> None:
+    """Issue a note that was held, at the user's line that it had or else the one that calls.
+
+    Raises:
+        Diagnostic: notes are errors.
+    """
+    note(held.slug, held.what, where=held.where or Where.caller(2), why=held.why, do=held.do)
 
 
 def is_strict() -> bool:

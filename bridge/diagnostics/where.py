@@ -90,12 +90,23 @@ class Where:
         return cls(code.co_filename, code.co_firstlineno, function=code.co_name)
 
     @classmethod
-    def caller(cls, skip: int = 1) -> Where | None:
-        """The innermost frame that is neither ours nor a library's: the user's own line."""
+    def caller(cls, skip: int = 1, beyond: str = "") -> Where | None:
+        """The innermost frame that is neither ours nor a library's: the user's own line.
+
+        Args:
+            skip: frames that are not looked at.
+            beyond: a library's function; if it is among the frames, only what called it is looked at.
+        """
         frame: FrameType | None = sys._getframe(skip)  # pyright: ignore[reportPrivateUsage]
+        inner = frame
+        while beyond and inner is not None:
+            if inner.f_code.co_name == beyond and is_library(inner.f_code.co_filename):
+                frame = inner.f_back
+                break
+            inner = inner.f_back
         while frame is not None:
             name = frame.f_code.co_filename
-            if not is_ours(name) and not is_library(name):
+            if not (is_ours(name) or is_library(name) or name.startswith("<torch-pallas")):
                 function = _RESUMED.sub(r"\1", frame.f_code.co_name)
                 return cls(name, frame.f_lineno, function=function)
             frame = frame.f_back

@@ -11,7 +11,7 @@ import ctypes
 import jax
 import torch
 
-from bridge.diagnostics import error
+from bridge.diagnostics import Where, error
 from bridge.engine import ALIGNMENT, SMALL, Engine
 from bridge.layout import row_major
 from inductor_backend.compat import is_zero_tensor
@@ -126,6 +126,7 @@ def once(t: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> t
         raise error(
             "internal-error",
             f"an input of shape {shape} was traced as an expanded tensor, and this call's is not one",
+            where=Where.caller(),
             do="report it",
         )
     return torch.empty_strided(kept.shape, strides, dtype=t.dtype).copy_(kept).as_strided(shape, strides)

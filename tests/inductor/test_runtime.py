@@ -376,8 +376,8 @@ def test_explain():
     net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8))
     state, random = {k: v.clone() for k, v in net.state_dict().items()}, torch.get_rng_state()
     report = inductor_backend.explain(net, torch.randn(2, 4, generator=torch.Generator().manual_seed(0)))
-    assert len(report.kernels) == 1 and not report.fallbacks
-    assert "1 Pallas kernel" in str(report)
+    assert [g.kind for g in report.graphs] == ["forward", "backward"] and not report.fallbacks
+    assert len(report.graphs[0].kernels) == 1 and "1 Pallas kernel" in str(report)
     assert torch.equal(random, torch.get_rng_state())
     same(net.state_dict(), state)
     fallen = inductor_backend.explain(lambda x: torch.linalg.svdvals(x) * 2, torch.eye(3))
