@@ -74,12 +74,20 @@ def load_prims() -> None:
 
 
 def front_half(
-    gm: torch.fx.GraphModule, inputs: Sequence[Any], inner_compile: Callable[..., Any]
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], inner_compile: Callable[..., Any], undecomposed: frozenset[str]
 ) -> Callable[..., Any]:
     """Inductor's front half (pre-grad passes, AOTAutograd, decompositions, partitioner) with our inner compiler.
 
     AOTAutograd's cache does not know `inner_compile`: with a shared cache directory it would return Inductor's C++
     artifact for the same graph, so it is off while we compile. Freezing and the C++ wrapper would bypass us too.
+    Folding of constants makes 0 of ``x * 0`` and x of ``x + zeros``, whatever NaN, infinity or sign x has; conversions
+    by way of another half precision are dropped unless `emulate_precision_casts` asks for eager's rounding.
+
+    Args:
+        gm: Dynamo's graph.
+        inputs: its inputs.
+        inner_compile: takes ATen graphs.
+        undecomposed: operators that reach it as they are.
     """
     load_prims()
     import torch._functorch.config as functorch_config
@@ -87,17 +95,18 @@ def front_half(
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.decomposition import select_decomp_table
 
-    # Decomposed, these accept other indices than eager does (negative ones or not); each has a row of its own.
     aten = torch.ops.aten
-    kept = {aten.index_select.default, aten.index_add.default, aten.index_copy.default}
-    kept |= {aten.index_fill.int_Scalar, aten.index_fill.int_Tensor}
-    # Decomposed, these round half precision once an operator, where eager's one kernel rounds once.
-    kept |= {aten.lerp.Scalar, aten.lerp.Tensor}
     with (
         functorch_config.patch(enable_autograd_cache=False),
-        inductor_config.patch(cpp_wrapper=False, fx_wrapper=False, freezing=False),
+        inductor_config.patch(
+            cpp_wrapper=False,
+            fx_wrapper=False,
+            freezing=False,
+            joint_graph_constant_folding=False,
+            emulate_precision_casts=True,
+        ),
     ):
-        table = {op: how for op, how in select_decomp_table().items() if op not in kept}
+        table = {op: how for op, how in select_decomp_table().items() if str(op) not in undecomposed}
         table[aten.roll.default] = _roll
         for overload in aten.linspace.overloads():
             if "out" not in overload:

@@ -22,6 +22,7 @@ from inductor_backend.emit import Chooser, reject
 from inductor_backend.fallback import Eager, announcing, failed_node
 from inductor_backend.graph import Unbacked, analyse, operand_numbers, where_of
 from inductor_backend.lists import expand_lists
+from inductor_backend.ops import undecomposed
 from inductor_backend.options import Options, nearest
 from inductor_backend.runtime import Assembly, assemble
 from inductor_backend.states import unwrap_states
@@ -74,7 +75,7 @@ def backend(
     def inner(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[[list[Any]], Any]:
         return CompiledGraph(graph, chosen).boxed(inputs)
 
-    return front_half(gm, example_inputs, inner)
+    return front_half(gm, example_inputs, inner, undecomposed())
 
 
 def raiser(diagnostic: Diagnostic) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from inductor_backend.compat import front_half, pytree
 from inductor_backend.compile import CompiledGraph, check_devices
 from inductor_backend.fallback import Eager
 from inductor_backend.graph import name_of, where_of
+from inductor_backend.ops import undecomposed
 from inductor_backend.options import Options
 
 
@@ -174,7 +175,7 @@ def explain(model: Any, *args: Any, options: Any = None, target: str | None = No
             graphs.append(_report(graph, list(example), chosen, kind))
             return Eager.boxed(graph)
 
-        return front_half(gm, inputs, inner)
+        return front_half(gm, inputs, inner, undecomposed())
 
     model = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
     args, kwargs = pytree.tree_map_only(torch.Tensor, _copied, (args, kwargs))

@@ -37,6 +37,7 @@ from inductor_backend.kernels.groups import Former
 from inductor_backend.kernels.wide import refuse_wide, reject_wide
 from inductor_backend.kernels.write import Written, narrowed, write
 from inductor_backend.ops import DTYPES, functions
+from inductor_backend.ops.exact import unfenced
 from pallas_core import compat as pallas_compat
 from pallas_core import offline, schedule
 from pallas_core.targets.tpu import CHIPS
@@ -55,7 +56,7 @@ def compiler_is_here() -> bool:
 
 def operators() -> SimpleNamespace:
     """Every row's function as a kernel calls it: the row's own, or the one that Mosaic has a form of."""
-    table = functions()
+    table = SimpleNamespace(**{name: unfenced(function) for name, function in vars(functions()).items()})
     for name, function in tile.OPERATORS.items():
         setattr(table, name, function)
     return table

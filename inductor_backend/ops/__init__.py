@@ -40,4 +40,9 @@ def functions() -> SimpleNamespace:
     return SimpleNamespace(**table)
 
 
-__all__ = ["DTYPES", "ROWS", "Out", "Row", "cast", "functions"]
+def undecomposed() -> frozenset[str]:
+    """The overloads that no decomposition may take apart before their rows see them."""
+    return frozenset(name for name, entry in ROWS.items() if entry.undecomposed)
+
+
+__all__ = ["DTYPES", "ROWS", "Out", "Row", "cast", "functions", "undecomposed"]

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inductor_backend.ops import elementary, whole
+from inductor_backend.ops.exact import exp, exp2, fence, in_double
 from inductor_backend.ops.pointwise import at_least, clamp
 from inductor_backend.ops.table import COMPLEX_TO_FLOAT, INT_TO_FLOAT, KEEP, NO_OPMATH, POINTWISE, cast, pointwise, row
 
@@ -21,8 +22,8 @@ lax = jax.lax
 
 # -------------------------------------------------------------------------------------------- transcendental
 for _name, _fn in {
-    "exp": jnp.exp,
-    "exp2": elementary.exp2,
+    "exp": exp,
+    "exp2": exp2,
     "expm1": jnp.expm1,
     "log": elementary.log,
     "log2": elementary.log2,
@@ -36,17 +37,17 @@ for _name, _fn in {
     "asin": elementary.asin,
     "acos": elementary.acos,
     "atan": elementary.atan,
-    "sinh": jnp.sinh,
-    "cosh": jnp.cosh,
+    "sinh": elementary.sinh,
+    "cosh": elementary.cosh,
     "tanh": jnp.tanh,
     "asinh": elementary.asinh,
     "acosh": elementary.acosh,
     "atanh": elementary.atanh,
     "erf": elementary.erf,
-    "erfc": lax.erfc,
+    "erfc": in_double(lax.erfc),
     "erfinv": elementary.erfinv,
-    "sigmoid": lambda x: 1 / (1 + jnp.exp(-x)),
-    "lgamma": lax.lgamma,
+    "sigmoid": lambda x: fence(1 / (1 + jnp.exp(-x))),
+    "lgamma": in_double(lax.lgamma),
     "sinc": jnp.sinc,
     "rad2deg": lambda x: x * (180.0 / np.pi),
     "deg2rad": lambda x: x * (np.pi / 180.0),
@@ -149,7 +150,7 @@ def gelu(x, approximate="none"):
 @pointwise("aten.silu.default")
 def silu(x):
     """X * sigmoid(x)."""
-    return x / (1 + jnp.exp(-x))
+    return fence(x / (1 + jnp.exp(-x)))
 
 
 @row("aten.glu.default")

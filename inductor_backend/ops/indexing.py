@@ -143,7 +143,7 @@ def gather(x, dim, index, sparse_grad=False):
     return x.at[_along(x, dim, index)].get(mode="promise_in_bounds")
 
 
-@row("aten.index_select.default", bounds=lambda x, dim, i: [(i, dim, False)], grows=whole.ELEMENTS)
+@row("aten.index_select.default", undecomposed=True, bounds=lambda x, dim, i: [(i, dim, False)], grows=whole.ELEMENTS)
 def index_select(x, dim, index):
     """Slices of one dimension by an index vector."""
     if x.ndim == 0:
@@ -273,7 +273,7 @@ def _same_slices(x, dim, index, src, alpha=1):
     return all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
 
 
-@row("aten.index_add.default", bounds=_ALONG, supports=_same_slices, grows=whole.ADDED_ALONG)
+@row("aten.index_add.default", undecomposed=True, bounds=_ALONG, supports=_same_slices, grows=whole.ADDED_ALONG)
 def index_add(x, dim, index, src, alpha=1):
     """`x` with slices added to."""
     shape, src = x.shape, jnp.atleast_1d(cast(src, x.dtype))
@@ -282,7 +282,7 @@ def index_add(x, dim, index, src, alpha=1):
     return x.at[where].add(src * jnp.asarray(alpha, x.dtype), mode="drop").reshape(shape)
 
 
-@row("aten.index_copy.default", bounds=_ALONG, grows=whole.among(0, 3))
+@row("aten.index_copy.default", undecomposed=True, bounds=_ALONG, grows=whole.among(0, 3))
 def index_copy(x, dim, index, src):
     """`x` with slices replaced."""
     shape, x, src = x.shape, jnp.atleast_1d(x), jnp.atleast_1d(src)
@@ -292,6 +292,7 @@ def index_copy(x, dim, index, src):
 @row(
     "aten.index_fill.int_Scalar",
     "aten.index_fill.int_Tensor",
+    undecomposed=True,
     bounds=lambda x, dim, index, value: [(index, dim, True)],
     grows=whole.among(0, 3),
 )

@@ -97,6 +97,20 @@ def kthvalue(x, k, dim=-1, keepdim=False):
     return (values, position) if keepdim else (jnp.squeeze(values, axis), jnp.squeeze(position, axis))
 
 
+def _insertion(sequence, values, right: bool):
+    """Where values would be inserted into a sorted sequence, by the comparisons of eager's binary search.
+
+    Nothing is larger than NaN there, wherever it stands, and what is NaN goes to the end.
+    """
+    low, high = jnp.zeros(values.shape, jnp.int64), jnp.full(values.shape, sequence.shape[0], jnp.int64)
+    for _ in range(sequence.shape[0].bit_length()):
+        middle = (low + high) // 2
+        pivot = jnp.take(sequence, middle, mode="clip")
+        after = ~(pivot > values if right else pivot >= values) & (low < high)
+        low, high = jnp.where(after, middle + 1, low), jnp.where(after, high, middle)
+    return low
+
+
 @row(
     "aten.searchsorted.Tensor",
     supports=lambda s, v, **kw: s.dim() == 1 and kw.get("sorter") is None,
@@ -104,13 +118,13 @@ def kthvalue(x, k, dim=-1, keepdim=False):
 )
 def searchsorted(sequence, values, out_int32=False, right=False, side=None, sorter=None, out: Any = None):
     """Where values would be inserted to keep the order."""
-    return jnp.searchsorted(sequence, values, side="right" if right or side == "right" else "left").astype(out.dtype)
+    return _insertion(sequence, values, right or side == "right").astype(out.dtype)
 
 
 @row("aten.bucketize.Tensor", grows=whole.BUCKETS)
 def bucketize(values, boundaries, out_int32=False, right=False, out: Any = None):
     """The bucket of every value."""
-    return jnp.searchsorted(boundaries, values, side="right" if right else "left").astype(out.dtype)
+    return _insertion(boundaries, values, right).astype(out.dtype)
 
 
 def _ranked(x, axis: int, rank, keepdim: bool):

@@ -13,11 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from inductor_backend.ops import whole
-from inductor_backend.ops.elementary import exp2, power, rsqrt
+from inductor_backend.ops.elementary import power, rsqrt
+from inductor_backend.ops.exact import divide, exp2, fence, scaled
 from inductor_backend.ops.table import (
     BOOL_OUT,
     COMPLEX_TO_FLOAT,
     INT_TO_FLOAT,
+    KEEP,
     NO_OPMATH,
     pointwise,
 )
@@ -29,8 +31,17 @@ def _is_int(x) -> bool:
     return jnp.issubdtype(jnp.result_type(x), jnp.integer)
 
 
+def _is_float(x) -> bool:
+    return jnp.issubdtype(jnp.result_type(x), jnp.floating)
+
+
 def _is_bool(x) -> bool:
     return jnp.result_type(x) == jnp.bool_
+
+
+def _fixed(value, x, y):
+    """The result of an operation with a constant, fenced: XLA joins it with the constant of the next operation."""
+    return fence(value) if jnp.size(x) == 1 or jnp.size(y) == 1 else value
 
 
 # ------------------------------------------------------------------------------------------------ arithmetic
@@ -40,33 +51,33 @@ def add(x, y, alpha=1):
     if isinstance(y, float) and y == 0:
         # XLA drops the addition of a zero; it turns -0 into 0.
         return jnp.where(x == 0, jnp.zeros((), x.dtype), x) if math.copysign(1, y) > 0 else x
-    if alpha == 1:
-        return x + y
-    return x + y * jnp.asarray(alpha, jnp.result_type(x, y))
+    if alpha != 1:
+        y = y * jnp.asarray(alpha, jnp.result_type(x, y))
+    return _fixed(x + y, x, y)
 
 
 @pointwise("aten.sub.Tensor", "aten.sub.Scalar", narrow_scalars=True, grows=whole.SUBTRACTED)
 def sub(x, y, alpha=1):
     """X - alpha * y."""
-    return x - y if alpha == 1 else x - y * jnp.asarray(alpha, jnp.result_type(x, y))
+    return _fixed(x - (y if alpha == 1 else y * jnp.asarray(alpha, jnp.result_type(x, y))), x, y)
 
 
 @pointwise("aten.rsub.Scalar", "aten.rsub.Tensor", narrow_scalars=True, grows=whole.SUBTRACTED_FROM)
 def rsub(x, y, alpha=1):
     """Y - alpha * x."""
-    return y - x * alpha
+    return _fixed(y - x * alpha, x, y)
 
 
 @pointwise("aten.mul.Tensor", "aten.mul.Scalar", grows=whole.MULTIPLIED)
 def mul(x, y):
     """Product; on bool a logical and."""
-    return x * y
+    return _fixed(x * y, x, y)
 
 
 @pointwise("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", promote=INT_TO_FLOAT)
 def div(x, y):
     """True division."""
-    return x / y
+    return divide(x, y)
 
 
 @pointwise("prims.div.default", divides=True, grows=whole.QUOTIENT)
@@ -100,12 +111,13 @@ def _floor_divide(x, y):
         return jnp.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
     # C's fmod algorithm: floor(x / y) alone is off by one when the quotient rounds up to an integer.
     mod = lax.rem(x, y)
-    quotient = (x - mod) / y
+    quotient = divide(x - mod, y)
     quotient = jnp.where((mod != 0) & ((y < 0) != (mod < 0)), quotient - 1, quotient)
     floored = jnp.floor(quotient)
     floored = jnp.where(quotient - floored > 0.5, floored + 1, floored)
-    floored = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), x / y), floored)
-    return jnp.where(y == 0, x / y, floored)
+    ratio = divide(x, y)
+    floored = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), ratio), floored)
+    return jnp.where(y == 0, ratio, floored)
 
 
 @pointwise(
@@ -120,14 +132,14 @@ def div_mode(x, y, rounding_mode=None, out: Any = None):
     """Division that floors, truncates, or neither, as `rounding_mode` says."""
     if rounding_mode is None:
         compute = jnp.float32 if out.dtype in (jnp.bfloat16, jnp.float16) else out.dtype
-        return (jnp.asarray(x).astype(compute) / jnp.asarray(y).astype(compute)).astype(out.dtype)
-    dtype = jnp.result_type(x, y)
-    if dtype in (jnp.bfloat16, jnp.float16):
+        return divide(jnp.asarray(x).astype(compute), jnp.asarray(y).astype(compute)).astype(out.dtype)
+    if jnp.result_type(x, y) in (jnp.bfloat16, jnp.float16) and jnp.ndim(y) == 0:
+        # Eager divides arrays of half precision step by step, and an array by a number in f32.
         x, y = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
     if rounding_mode == "floor":
         return _floor_divide(jnp.asarray(x), y).astype(out.dtype)
-    if jnp.issubdtype(dtype, jnp.floating):
-        return jnp.trunc(x / y).astype(out.dtype)
+    if _is_float(x) or _is_float(y):
+        return jnp.trunc(divide(x, y)).astype(out.dtype)
     return lax.div(*_pair(x, y)).astype(out.dtype)
 
 
@@ -174,14 +186,16 @@ def positive(x):
 
 @pointwise("aten.abs.default", promote=COMPLEX_TO_FLOAT, grows=whole.ABSOLUTE)
 def abs_(x):
-    """|x|; of a complex number its modulus."""
+    """|x|; of a complex number its modulus, infinite if either part is."""
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return jnp.where(jnp.isinf(x.real) | jnp.isinf(x.imag), jnp.inf, jnp.abs(x))
     return jnp.abs(x)
 
 
 @pointwise("aten.reciprocal.default", promote=INT_TO_FLOAT)
 def reciprocal(x):
     """1 / x."""
-    return 1 / x
+    return divide(1, x)
 
 
 @pointwise("aten.square.default", grows=whole.SQUARED)
@@ -202,8 +216,11 @@ def sign(x):
 @pointwise(
     "aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar", narrow_scalars=True, grows=whole.POWER
 )
-def pow_(x, y):
-    """X ** y; small whole exponents become products."""
+def pow_(x, y, out: Any = None):
+    """X ** y; small whole exponents become products, and 1/2 a square root."""
+    if out is not None and out.dtype == jnp.float16 and isinstance(y, float) and y in (0.5, -0.5):
+        # Eager has no root of f16: its power takes -0 as 0 and -inf as inf.
+        x = jnp.where((x == 0) | jnp.isinf(x), jnp.abs(x), x)
     if isinstance(y, (int, float)):
         if y == 2:
             return x * x
@@ -219,19 +236,19 @@ def pow_(x, y):
             if y == -0.5:
                 return rsqrt(x)
             if y == -1:
-                return 1 / x
+                return divide(1, x)
             if y == -2:
-                return 1 / (x * x)
+                return divide(1, x * x)
         elif y < 0:
             # torch refuses negative integer powers of integers before it gets here, except for +-1 bases.
             return jnp.where(x == 1, 1, jnp.where(x == -1, 1 if y % 2 == 0 else -1, 0)).astype(x.dtype)
-        return power(x, jnp.asarray(y, x.dtype))
+        return fence(power(x, jnp.asarray(y, x.dtype)))
     dtype = jnp.result_type(y)
     x = jnp.asarray(x, dtype)
     if jnp.issubdtype(dtype, jnp.integer) and not jnp.issubdtype(dtype, jnp.unsignedinteger):
         negative = jnp.where(x == 1, 1, jnp.where(x == -1, jnp.where(y % 2 == 0, 1, -1), 0)).astype(dtype)
         return jnp.where(y < 0, negative, jnp.power(x, jnp.maximum(y, 0)))
-    return power(x, y)
+    return fence(power(x, y))
 
 
 @pointwise("aten.addcmul.default", grows=whole.PRODUCT_ADDED)
@@ -243,7 +260,7 @@ def addcmul(x, a, b, value=1):
 @pointwise("aten.addcdiv.default")
 def addcdiv(x, a, b, value=1):
     """X + value * a / b."""
-    return x + (a / b if value == 1 else jnp.asarray(value, jnp.result_type(x)) * (a / b))
+    return x + divide(a if value == 1 else jnp.asarray(value, jnp.result_type(x)) * a, b)
 
 
 @pointwise("prims.fma.default", grows=whole.FUSED)
@@ -252,7 +269,7 @@ def fma(a, b, c):
     return a * b + c
 
 
-@pointwise("aten.lerp.Scalar", "aten.lerp.Tensor")
+@pointwise("aten.lerp.Scalar", "aten.lerp.Tensor", undecomposed=True)
 def lerp(start, end, weight):
     """Linear interpolation, by the formula that is exact at the nearer end."""
     weight = jnp.asarray(weight, jnp.result_type(start))
@@ -278,10 +295,14 @@ def nextafter(x, y):
     return jnp.nextafter(x, y)
 
 
-@pointwise("aten.ldexp.Tensor", promote=INT_TO_FLOAT)
-def ldexp(x, y):
-    """X * 2 ** y."""
-    return x * exp2(y)
+@pointwise("aten.ldexp.Tensor", promote=KEEP)
+def ldexp(x, y, out: Any = None):
+    """X * 2 ** y; for a whole y without a power that overflows before the product does."""
+    wide = x.astype(jnp.promote_types(out.dtype, jnp.float32))
+    if not _is_float(y):
+        return scaled(wide, y).astype(out.dtype)
+    power = exp2(y.astype(jnp.promote_types(y.dtype, jnp.float32))).astype(y.dtype)
+    return (wide * power.astype(wide.dtype)).astype(out.dtype)
 
 
 # --------------------------------------------------------------------------------------- extremes and clamps
@@ -421,7 +442,7 @@ def _round_half_even(x, decimals=0):
     if decimals == 0:
         return jnp.round(x)
     scale = 10.0 ** abs(decimals)
-    return jnp.round(x * scale) / scale if decimals > 0 else jnp.round(x / scale) * scale
+    return divide(jnp.round(x * scale), scale) if decimals > 0 else jnp.round(divide(x, scale)) * scale
 
 
 def _whole(fn):
@@ -431,5 +452,5 @@ def _whole(fn):
 pointwise("aten.floor.default", grows=whole.CONVERTED)(_whole(jnp.floor))
 pointwise("aten.ceil.default", grows=whole.CONVERTED)(_whole(jnp.ceil))
 pointwise("aten.trunc.default", "aten.fix.default", grows=whole.CONVERTED)(_whole(jnp.trunc))
-pointwise("aten.round.default", "aten.round.decimals", grows=whole.ELEMENTS)(_round_half_even)
+pointwise("aten.round.default", "aten.round.decimals", undecomposed=True, grows=whole.ELEMENTS)(_round_half_even)
 pointwise("aten.frac.default")(lambda x: x - jnp.trunc(x))

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inductor_backend.ops import whole
+from inductor_backend.ops.exact import divide
 from inductor_backend.ops.table import cast, row
 
 lax = jax.lax
@@ -157,8 +158,8 @@ def _avg_pool(x, kernel, stride, padding, include_pad, override, out, rank):
     total = _avg_sum(x.astype(wide), kernel, stride, padding, space)
     divisor = _avg_divisor(x.shape[-rank:], kernel, stride, padding, space, include_pad, override)
     if (divisor == divisor.flat[0]).all():
-        return (total / jnp.asarray(divisor.flat[0], wide)).astype(x.dtype)
-    return (total / jnp.asarray(divisor, wide)).astype(x.dtype)
+        return divide(total, jnp.asarray(divisor.flat[0], wide)).astype(x.dtype)
+    return divide(total, jnp.asarray(divisor, wide)).astype(x.dtype)
 
 
 @row("aten.avg_pool2d.default", supports=lambda x, *a, **k: x.is_floating_point())
@@ -190,7 +191,7 @@ def avg_pool2d_backward(grad, x, kernel, stride, padding, ceil_mode, count_inclu
     space = grad.shape[-2:]
     divisor = _avg_divisor(x.shape[-2:], kernel, stride, padding, space, count_include_pad, divisor_override)
     wide = jnp.float32 if grad.dtype in (jnp.bfloat16, jnp.float16) else grad.dtype
-    scaled = grad.astype(wide) / jnp.asarray(divisor, wide)
+    scaled = divide(grad.astype(wide), jnp.asarray(divisor, wide))
     spread = jax.linear_transpose(lambda v: _avg_sum(v, kernel, stride, padding, space), jnp.zeros(x.shape, wide))
     return spread(scaled)[0].astype(grad.dtype)
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inductor_backend.ops import library, whole
+from inductor_backend.ops.exact import divide
 from inductor_backend.ops.table import REDUCTION, cast, dims, row
 
 lax = jax.lax
@@ -42,7 +43,7 @@ def mean(x, dim=None, keepdim=False, dtype=None, out: Any = None):
     axes = dims(dim, x.ndim)
     count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
     total = jnp.sum(cast(x, _wide(x, out.dtype)), axes, keepdims=bool(keepdim))
-    return (total / jnp.asarray(count, total.dtype)).astype(out.dtype)
+    return divide(total, jnp.asarray(count, total.dtype)).astype(out.dtype)
 
 
 #: Columns that a reduction of rows keeps until the end, and the shortest row that is worth it.
@@ -92,7 +93,7 @@ def prod_dim(x, dim, keepdim=False, dtype=None, out: Any = None):
 
 
 def _two_passes(x, axes, count):
-    mu = jnp.sum(x, axes, keepdims=True) / jnp.asarray(count, x.dtype)
+    mu = divide(jnp.sum(x, axes, keepdims=True), jnp.asarray(count, x.dtype))
     centred = x - mu
     return mu, jnp.sum(centred * centred, axes, keepdims=True)
 
@@ -107,7 +108,7 @@ def _moments(x, axes):
     if x.dtype != jnp.float32 or x.size < 4096 or count < 32:
         return *_two_passes(x, axes, count), count
     n = jnp.asarray(count, x.dtype)
-    mu = jnp.sum(x, axes, keepdims=True) / n
+    mu = divide(jnp.sum(x, axes, keepdims=True), n)
     squares = jnp.sum(x * x, axes, keepdims=True)
     rest = squares - mu * mu * n
     # Written so that NaN and infinities count as unsafe as well.
@@ -124,7 +125,7 @@ def _variance(x, dim, correction, keepdim, out_dtype):
     if complex_in:
         squares = jnp.sum(jnp.abs(wide - mu) ** 2, axes, keepdims=True)
     divisor = max(count - (1 if correction is None else correction), 0)
-    var = squares / jnp.asarray(divisor, squares.dtype)
+    var = divide(squares, jnp.asarray(divisor, squares.dtype))
     if not keepdim:
         var, mu = (jnp.squeeze(v, axes) for v in (var, mu))
     return var.astype(out_dtype), mu.astype(x.dtype)
@@ -142,11 +143,12 @@ def var_dim(x, dim=None, unbiased=True, keepdim=False, out: Any = None):
     return _variance(x, dim, int(unbiased), keepdim, out.dtype)[0]
 
 
-@reduction("aten.std.correction")
+@reduction("aten.std.correction", undecomposed=True)
 def std(x, dim=None, correction=None, keepdim=False, out: Any = None):
-    """Standard deviation."""
-    wide = jnp.float32 if x.dtype in (jnp.bfloat16, jnp.float16) else out.dtype
-    return jnp.sqrt(_variance(x, dim, correction, keepdim, wide)[0]).astype(out.dtype)
+    """Standard deviation; squares are summed in f64, because they overflow where the root does not."""
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        x = x.astype(jnp.float64)
+    return jnp.sqrt(_variance(x, dim, correction, keepdim, jnp.finfo(x.dtype).dtype)[0]).astype(out.dtype)
 
 
 @reduction("aten.var_mean.correction")
@@ -394,9 +396,9 @@ def cumprod(x, dim, dtype=None, out: Any = None):
 
 
 @row("aten.logcumsumexp.default", library=library.an_element(250))
-def logcumsumexp(x, dim):
+def logcumsumexp(x, dim, out: Any = None):
     """Prefix log-sum-exp."""
-    return lax.cumlogsumexp(x, dim % x.ndim) if x.ndim else x
+    return lax.cumlogsumexp(cast(x, _wide(x, out.dtype)), dim % x.ndim).astype(out.dtype) if x.ndim else x
 
 
 def _cumulative_extreme(x, dim, largest):

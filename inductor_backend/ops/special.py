@@ -15,21 +15,11 @@ import torch
 
 from inductor_backend.ops import whole
 from inductor_backend.ops.activations import digamma
+from inductor_backend.ops.exact import in_double
 from inductor_backend.ops.table import INT_TO_FLOAT, POINTWISE, pointwise, row
 
 lax = jax.lax
 special = jax.scipy.special
-
-
-def in_double(fn):
-    """`fn` of f32 numbers, computed in f64: where the f32 formula loses more digits than eager's does."""
-
-    def wider(*args):
-        if jnp.result_type(*args) != jnp.float32:
-            return fn(*args)
-        return fn(*(jnp.asarray(a, jnp.float64) for a in args)).astype(jnp.float32)
-
-    return wider
 
 
 @pointwise("aten.gcd.default", grows=whole.DIVISORS)

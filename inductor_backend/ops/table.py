@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 import torch
 
 from inductor_backend.ops.whole import ELEMENTS, Growth
@@ -61,8 +60,12 @@ class Out:
     dtype: Any
     strides: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        # A name in emitted source; as a name it would equal no dtype that a row compares it with.
+        object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
+
     def __repr__(self) -> str:
-        return f"Out({self.shape}, {np.dtype(self.dtype).name!r}, {self.strides})"
+        return f"Out({self.shape}, {self.dtype.name!r}, {self.strides})"
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Row:
         supports: refuses argument combinations that the function can't do; those run in ATen.
         bounds: the index operands, each with the dimension of the first operand that it indexes and whether it may be
             negative; the runner refuses a call whose indices are out of range, as eager does.
+        undecomposed: whether Inductor's decomposition, whose values or refusals are not eager's, is left out.
         tied: the result that holds positions whose order among equal elements eager leaves open, or None.
         grows: how its whole numbers follow from its operands', for machines with 32 bits; None: nothing is known, or
             it gives none.
@@ -99,6 +103,7 @@ class Row:
     supports: Callable[..., bool] | None
     bounds: Callable[..., list[tuple[Any, int, bool]]] | None
     divides: bool
+    undecomposed: bool
     tied: int | None
     grows: Growth | None
     library: Callable[..., float] | None
@@ -124,6 +129,7 @@ def row(
     supports: Callable[..., bool] | None = None,
     bounds: Callable[..., list[tuple[Any, int, bool]]] | None = None,
     divides: bool = False,
+    undecomposed: bool = False,
     tied: int | None = None,
     grows: Growth | None = None,
     library: Callable[..., float] | None = None,
@@ -143,8 +149,8 @@ def row(
             if name in ROWS:
                 raise ValueError(f"{name} has two rows")
             entry = Row(
-                name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, divides, tied, grows, library,
-                notes,
+                name, fn, kind, promote, result, wants, narrow_scalars, supports, bounds, divides, undecomposed,
+                tied, grows, library, notes,
             )  # fmt: skip
             if _IDENTS.setdefault(entry.ident, name) != name:
                 raise ValueError(f"{name} and {_IDENTS[entry.ident]} would share the name {entry.ident}")
@@ -184,7 +190,11 @@ def has_zero(divisor: Any) -> Any:
 
 
 def cast(x: Any, dtype: Any) -> Any:
-    """Convert as C does where jax saturates: a float becomes a narrow integer by way of int32, so that it wraps."""
+    """Convert as eager does on this processor.
+
+    A float that fits into no whole number, NaN too, becomes the smallest int32 (int64 where the result is as wide, or
+    uint32), of which a narrower number keeps the low bits. float8_e4m3fn has no infinity: it saturates.
+    """
     x = jnp.asarray(x)
     dtype = jnp.dtype(dtype)
     if x.dtype == dtype:
@@ -192,9 +202,23 @@ def cast(x: Any, dtype: Any) -> Any:
     if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
         if dtype != jnp.bool_:
             x = x.real
-    narrow = dtype.kind in "iu" and dtype.itemsize < 4
-    if narrow and jnp.issubdtype(x.dtype, jnp.floating):
-        x = x.astype(jnp.int32)
-    elif dtype.kind == "u" and jnp.issubdtype(x.dtype, jnp.floating):
-        x = x.astype(jnp.int64)
+    if x.dtype == jnp.bool_ and jnp.issubdtype(dtype, jnp.floating):
+        # XLA makes a choice between y and 0 of y times a converted bool, which loses NaN and infinity.
+        return jnp.where(x, jnp.ones((), dtype), jnp.zeros((), dtype))
+    if dtype.kind in "iu" and jnp.issubdtype(x.dtype, jnp.floating):
+        return _truncated(x, dtype)
+    if dtype == jnp.float8_e4m3fn and jnp.issubdtype(x.dtype, jnp.floating):
+        x = jnp.clip(x, *(jnp.asarray(jnp.finfo(dtype).max * s, x.dtype) for s in (-1, 1)))
     return x.astype(dtype)
+
+
+def _truncated(x: Any, dtype: Any) -> Any:
+    """Floats as whole numbers; XLA's own conversion saturates."""
+    if x.dtype.itemsize < 4:
+        x = x.astype(jnp.float32)
+    by = jnp.dtype(jnp.int32 if dtype.itemsize < 4 else jnp.int64 if dtype.kind == "u" else dtype)
+    least = jnp.asarray(-(2.0 ** (by.itemsize * 8 - 1)), x.dtype)
+    whole = jnp.where((x >= least) & (x < -least), x, least).astype(by).astype(dtype)
+    if dtype != jnp.uint64:
+        return whole
+    return jnp.where(x >= -least, jnp.where(x < -2 * least, x, 0).astype(dtype), whole)
