@@ -20,7 +20,9 @@ import torch
 
 from bridge import compat, diskcache
 from bridge.compat import collect_results, share_with_torch
+from bridge.dtypes import by_jax
 from bridge.layout import row_major
+from bridge.native import Native, native
 
 __all__ = [
     "CallsBack",
@@ -30,6 +32,7 @@ __all__ = [
     "Program",
     "Window",
     "collect_results",
+    "direct",
     "parts",
     "share_with_torch",
 ]
@@ -38,6 +41,8 @@ __all__ = [
 ALIGNMENT = 64
 #: Operands of so many bytes are copied rather than imported when their address is new: a quarter of the time.
 SMALL = 1 << 15
+#: Programs of more bytes are not called directly: the call is the least of what they cost.
+_DIRECT = 1 << 24
 #: How many addresses of one operand are remembered.
 _CACHE_LIMIT = 256
 
@@ -124,11 +129,14 @@ class Engine:
         options = compat.compile_options()
         with compat.x64(), jax.default_device(compat.cpu_device()):
             key = self._key(text, avals, options) if text and diskcache.folder() else ""
-            executable = self._kept(key, options) if key else None
+            executable, written = self._kept(key, options) if key else (None, None)
             if executable is None:
                 traced = jax.jit(fn, keep_unused=True).trace(*avals)
-                executable = self._compiled(self._lowered(traced), options, key)
-        return _program(executable)
+                executable, written = self._compiled(self._lowered(traced), options, key)
+        program = _program(executable)
+        # One that was read from disk can't be written down again.
+        program.written = lambda: written or self.client.serialize_executable(executable)
+        return program
 
     def compile_traced(self, traced: Any) -> Program:
         """Compile what jax has traced already, as jax would; kept on disk.
@@ -142,8 +150,8 @@ class Engine:
         options = compat.compile_options(excess_precision=True)
         lowered = self._lowered(traced)
         key = self._key(lowered.as_text(), (), options) if diskcache.folder() else ""
-        executable = self._kept(key, options) if key else None
-        program = _program(executable or self._compiled(lowered, options, key))
+        executable, _ = self._kept(key, options) if key else (None, None)
+        program = _program(executable or self._compiled(lowered, options, key)[0])
         kept = compat.kept_arguments(lowered)
         return program if kept is None else lambda arrays: program([arrays[i] for i in kept])
 
@@ -153,17 +161,17 @@ class Engine:
             raise CallsBack
         return lowered
 
-    def _compiled(self, lowered: Any, options: Any, key: str) -> Any:
-        """Compile, and keep the program on disk if it has a key."""
+    def _compiled(self, lowered: Any, options: Any, key: str) -> tuple[Any, bytes | None]:
+        """Compile, and keep the program on disk if it has a key: the executable, and what it was kept as."""
         module = lowered.compiler_ir("stablehlo")
-        executable = self.client.compile_and_load(module, self.devices, options)
+        executable, kept = self.client.compile_and_load(module, self.devices, options), None
         if key:
             try:
                 kept = self.client.serialize_executable(executable)
             except compat.JaxRuntimeError:  # some programs have parts that can't be written down
-                return executable
+                return executable, None
             diskcache.put("programs", key, kept)
-        return executable
+        return executable, kept
 
     def _key(self, text: str, avals: Sequence[jax.ShapeDtypeStruct], options: Any) -> str:
         """All that decides a program."""
@@ -171,16 +179,16 @@ class Engine:
         parts = (f"serial {self.serial}", compat.tracing_state(), options.SerializeAsString().hex())
         return "\n".join((text, shapes, diskcache.this_machine(), *parts))
 
-    def _kept(self, key: str, options: Any) -> Any:
-        """The program that an earlier process left, or None."""
+    def _kept(self, key: str, options: Any) -> tuple[Any, bytes | None]:
+        """The program that an earlier process left, and what it was kept as; or (None, None)."""
         kept = diskcache.get("programs", key)
         if kept is None:
-            return None
+            return None, None
         try:
-            return self.client.deserialize_executable(kept, self.devices, options)
+            return self.client.deserialize_executable(kept, self.devices, options), kept
         except compat.JaxRuntimeError:  # from another build of the same version, say
             diskcache.drop("programs", key)
-            return None
+            return None, None
 
 
 def _program(executable: Any) -> Program:
@@ -214,6 +222,53 @@ def parts(program: Program, results: Sequence[tuple[tuple[int, ...], Any]], engi
         engine: the one that compiled it.
     """
     return program.execute, compat.result_handlers(results, jax.sharding.SingleDeviceSharding(engine.device))
+
+
+def direct(
+    program: Program,
+    operands: Sequence[tuple[tuple[int, ...], Any]],
+    results: Sequence[tuple[tuple[int, ...], Any]],
+    engine: Engine,
+) -> Native | None:
+    """A program from `Engine.compile` as a function of addresses, or None where its caller has to go through XLA.
+
+    Args:
+        program: the program.
+        operands: shape and numpy dtype of each.
+        results: likewise.
+        engine: the one that compiled it.
+    """
+    nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in (*operands, *results))
+    if type(engine) is not Engine or nbytes > (_DIRECT if engine.serial else SMALL):
+        return None
+    found = native(program.written, operands, results)
+    if found is None:
+        return None
+    with compat.without_modes():
+        return found if _agrees(found, program, operands, results, engine) else None
+
+
+def _agrees(found: Native, program: Program, operands: Any, results: Any, engine: Engine) -> bool:
+    """Whether a program computes the same bits when it is called directly, on small numbers."""
+    inputs = []
+    for position, (shape, dtype) in enumerate(operands):
+        room = torch.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, dtype=torch.uint8, device=_cpu)
+        room = room[-room.data_ptr() % ALIGNMENT :][: room.numel() - ALIGNMENT]
+        values = torch.arange(position, position + math.prod(shape), device=_cpu).mul_(7919).remainder_(509)
+        kind: Any = by_jax(dtype).torch
+        values = values.remainder_(3) if not (kind.is_floating_point or kind.is_complex) else values / 128 - 2
+        inputs.append(room.view(kind).view(shape).copy_(values.view(shape)))
+    outputs = [torch.zeros(math.prod(s) * d.itemsize, dtype=torch.uint8, device=_cpu) for s, d in results]
+    words, argument, _ = frame = found.frame()
+    for word, t in enumerate((*inputs, *outputs)):
+        words[word] = t.data_ptr()
+    failed = found.run(argument)
+    expected = program([engine.share(t) for t in inputs])
+    del frame
+    return not failed and all(
+        bytes(t.numpy()) == ctypes.string_at(e.unsafe_buffer_pointer(), t.numel())
+        for t, e in zip(outputs, expected, strict=True)
+    )
 
 
 class CallsBack(Exception):

@@ -22,8 +22,11 @@ import torch
 from torch.fx import Node
 
 from bridge.compat import from_capsule, to_capsule
-from bridge.engine import Engine, collect_results, parts
+from bridge.engine import ALIGNMENT, Engine, collect_results, direct, parts
+from bridge.layout import row_major
+from bridge.native import Native
 from inductor_backend.checks import Refusal
+from inductor_backend.compat import empty_strided
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace
 from inductor_backend.exports import Finish, export_bases
 from inductor_backend.fallback import aten_call, emitted
@@ -31,7 +34,7 @@ from inductor_backend.graph import Graph, Spec, flat, imported, is_assertion, is
 from inductor_backend.launches import on_tensors
 from inductor_backend.ops import DTYPES
 from inductor_backend.runtime.epilogue import epilogue
-from inductor_backend.runtime.slots import Slot, once, restride
+from inductor_backend.runtime.slots import Frames, Slot, once, restride
 
 _counter = 0
 _lock = threading.Lock()
@@ -69,6 +72,7 @@ class Assembly:
         self.engine = Engine.current()
         self.sources: list[Any] = []
         self.scope: dict[str, Any] = {"capsule": to_capsule, "tensor": from_capsule, "collect": collect_results}
+        self.scope |= {"empty": empty_strided}
         self.scope |= {"restride": restride, "once": once, "peek": ctypes.string_at, "move": ctypes.memmove}
         self.lines: list[str] = []
         self.text = ""
@@ -77,7 +81,9 @@ class Assembly:
         self.targets: dict[Node, str] = {}
         self.checked: set[Node] = set()
         self.raw: dict[Node, str] = {}
+        self.addresses: dict[Node, str] = {}
         self.cells: list[tuple[str, str]] = []
+        self.collects = False
 
     def bind(self, hint: str, value: Any) -> str:
         """A constant of the runner."""
@@ -90,9 +96,35 @@ class Assembly:
         """The name of a node's jax array, imported when it isn't one yet."""
         if node in self.arrays:
             return self.arrays[node]
-        spec, t = self.plan.specs[node], self.tensors[node]
-        slot = Slot(imported(node, spec), self.engine)
+        slot = self.slot(node, f"k_{node.name}")
         slot_name, cache = self.bind("slot", slot), self.bind("cache", slot.cache)
+        t, name = self.tensors[node], f"j_{node.name}"
+        self.lines.append(f"p = {t}.data_ptr()")
+        self.lines.append(f"{name} = {cache}.get(p)")
+        self.lines.append(f"if {name} is None: {name}, k_{node.name} = {slot_name}({t}, p)")
+        self.arrays[node] = name
+        return name
+
+    def address(self, node: Node) -> str:
+        """The name of the address of a node's elements, which lie there as a jitted segment wants them."""
+        if node in self.addresses:
+            return self.addresses[node]
+        name = self.addresses[node] = f"p_{node.name}"
+        if node in self.arrays:
+            self.lines.append(f"{name} = {self.arrays[node]}.unsafe_buffer_pointer()")
+            return name
+        cell = f"h_{node.name}"
+        slot = self.slot(node, cell)
+        t, copied = self.tensors[node], self.bind("copied", slot.address)
+        self.lines.append(f"{name} = {t}.data_ptr()")
+        unfit = f"if {name} & {ALIGNMENT - 1} or not {name}: " if slot.order is not None else ""
+        self.lines.append(f"{unfit}{name}, {cell} = {copied}({t}, {name})")
+        return name
+
+    def slot(self, node: Node, cell: str) -> Slot:
+        """The slot of an operand, whose tensor is made to be what was traced; `cell` names what is given back to it."""
+        spec, t = self.plan.specs[node], self.tensor(node)
+        slot = Slot(imported(node, spec), self.engine)
         if node in self.plan.aten:
             self.plain_numbers(node, t)
         if node not in self.checked:
@@ -100,13 +132,8 @@ class Assembly:
             strides = self.bind("strides", spec.strides)
             how = "restride" if imported(node, spec) is spec else "once"
             self.lines.append(f"if {t}.stride() != {strides}: {t} = {how}({t}, {spec.shape!r}, {strides})")
-        name = f"j_{node.name}"
-        self.cells.append((f"k_{node.name}", self.bind("cells", slot.cells)))
-        self.lines.append(f"p = {t}.data_ptr()")
-        self.lines.append(f"{name} = {cache}.get(p)")
-        self.lines.append(f"if {name} is None: {name}, k_{node.name} = {slot_name}({t}, p)")
-        self.arrays[node] = name
-        return name
+        self.cells.append((cell, self.bind("cells", slot.cells)))
+        return slot
 
     def plain_numbers(self, node: Node, t: str) -> None:
         """Compute a lazy conjugate or negative: its memory, which is what jax sees, holds other numbers."""
@@ -127,7 +154,8 @@ class Assembly:
             raw = self.exported(node)
             text = raw if finish.plain else f"{raw}.as_strided({spec.shape!r}, {spec.strides!r})"
         else:
-            text = f"{self.bind('finish', finish)}(tensor(capsule({self.arrays[node]})))"
+            raw = self.raw.get(node) or f"tensor(capsule({self.arrays[node]}))"
+            text = f"{self.bind('finish', finish)}({raw})"
         self.lines.append(f"{name} = {text}")
         self.tensors[node] = name
         return name
@@ -162,26 +190,59 @@ class Assembly:
         shapes = [_stored(self.plan.specs[n]) for n in wanted]
         if source.checks:
             shapes.append(((len(source.checks),), jnp.dtype(jnp.bool_)))
-        names = [self.array(d) for d in operands]
         if place is not None:
             program = place.compile(fn, avals, [dtype for _, dtype in shapes], source)
-            call = f"{self.bind('segment', program)}([{', '.join(names)}])"
+            run, handlers = self.bind("segment", program), None
         else:
             # Functions of the user's have no text: what holds one is not kept on disk.
             text = "" if named else f"{our_code()}\n{source.text}"
             program = self.engine.compile(_fresh(fn, shapes), avals, text)
-            execute, handlers = parts(program, shapes, self.engine)
-            call = f"{self.bind('segment', execute)}([{', '.join(names)}])"
-            call += f".consume_with_handlers({self.bind('results', handlers)})"
-        results = [f"j_{n.name}" for n in wanted]
+            found = direct(program, [(a.shape, a.dtype) for a in avals], shapes, self.engine)
+            if found is not None:
+                return self.directly(number, found, operands, wanted, source.checks)
+            execute, results = parts(program, shapes, self.engine)
+            run, handlers = self.bind("segment", execute), self.bind("results", results)
+        call = f"{run}([{', '.join(self.array(d) for d in operands)}])"
+        call += f".consume_with_handlers({handlers})" if handlers else ""
+        self.collects = True
+        names = [f"j_{n.name}" for n in wanted]
         ranges = [f"ranges_{number}"] if source.checks else []
-        self.lines.append(f"[{', '.join(results + ranges)}] = {call}")
+        self.lines.append(f"[{', '.join(names + ranges)}] = {call}")
         if ranges:
             refuse, count = self.bind("refuse", Refusal(source.checks)), len(source.checks)
             flags = f"peek({ranges[0]}.unsafe_buffer_pointer(), {count})"
             self.lines.append(f"if {flags} != {bytes(count)!r}: {refuse}({flags})")
-        for n, name in zip(wanted, results):
+        for n, name in zip(wanted, names):
             self.arrays[n] = name
+
+    def directly(
+        self, number: int, found: Native, operands: list[Node], wanted: list[Node], checks: list[Node]
+    ) -> None:
+        """Call the machine code of a segment: its results are torch's memory from the start."""
+        frames = Frames(found, len(checks))
+        frame, spare = f"f_{number}", self.bind("frames", frames.spare)
+        addresses = [self.address(d) for d in operands]
+        for n in wanted:
+            spec, name = self.plan.specs[n], f"e_{n.name}"
+            dense = spec.order() is not None
+            strides = spec.strides if dense else row_major(spec.shape)
+            dtype = self.bind("dtype", spec.dtype)
+            self.lines.append(f"{name} = empty({spec.shape!r}, {strides!r}, {dtype})")
+            self.lines.append(f"p_{n.name} = {name}.data_ptr()")
+            self.addresses[n] = f"p_{n.name}"
+            (self.tensors if dense else self.raw)[n] = name
+            self.checked.add(n)
+            addresses.append(f"p_{n.name}")
+        self.lines.append(f"try: {frame} = {spare}.pop()")
+        self.lines.append(f"except IndexError: {frame} = {self.bind('frame', frames)}()")
+        self.lines.append(f"words, frame, ranges_{number}, _ = {frame}")
+        self.lines.extend(f"words[{i}] = {address}" for i, address in enumerate(addresses))
+        self.lines.append(f"if {self.bind('run', found.run)}(frame): raise RuntimeError('a kernel of XLA failed')")
+        if checks:
+            refuse = self.bind("refuse", Refusal(checks))
+            flags = f"ranges_{number}.raw"
+            self.lines.append(f"if {flags} != {bytes(len(checks))!r}: {refuse}({flags})")
+        self.lines.append(f"{spare}.append({frame})")
 
     def aten(self, node: Node) -> None:
         """Call one operator of ATen on tensors."""
@@ -256,7 +317,7 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
     if names:
         lines.append(f"[{', '.join(names)}] = args")
     lines.append("args.clear()")
-    lines.append("collect()")
+    start = len(lines)
     written = {w.target for w in plan.writes}
     for node, name in zip(plan.placeholders, names, strict=True):
         assembly.tensors[node] = name
@@ -283,6 +344,8 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
         else:
             for node in segment.nodes:
                 assembly.aten(node)
+    if assembly.collects:
+        lines.insert(start, "collect()")
     epilogue(assembly, bases)
     text = "def run(args):\n" + "\n".join("    " + line for line in lines) + "\n"
     run, _ = load(text, "run", assembly.scope)

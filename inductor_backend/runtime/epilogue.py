@@ -123,7 +123,7 @@ def _moved(write: Write, assembly: Assembly, bases: dict[Node, Node]) -> tuple[s
     plan, base = assembly.plan, bases[write.source]
     source, target = plan.specs.get(write.source), plan.specs.get(write.target)
     result, meta = plan.specs.get(base), write.target.meta["val"]
-    if base.op == "placeholder" or base in plan.aten or base not in assembly.arrays:
+    if base.op == "placeholder" or base in plan.aten or base not in (assembly.arrays | assembly.addresses):
         return None
     if not (isinstance(source, Spec) and isinstance(target, Spec) and isinstance(result, Spec)):
         return None
@@ -134,8 +134,10 @@ def _moved(write: Write, assembly: Assembly, bases: dict[Node, Node]) -> tuple[s
     where = all(n == 1 or a == b for n, a, b in zip(target.shape, target.strides, source.strides))
     if not (dense and alike and where) or source.offset != result.offset or not 0 < np_bytes(target) <= _MOVED:
         return None
-    name, array = assembly.targets[write.target], assembly.arrays[base]
+    name, array = assembly.targets[write.target], assembly.arrays.get(base)
     strides = assembly.bind("strides", target.strides)
-    text = f"move({name}.data_ptr(), {array}.unsafe_buffer_pointer(), {np_bytes(target)})"
-    copy = f"tensor(capsule({array})).as_strided({source.shape!r}, {source.strides!r})"
+    address = assembly.addresses[base] if array is None else f"{array}.unsafe_buffer_pointer()"
+    text = f"move({name}.data_ptr(), {address}, {np_bytes(target)})"
+    copy = assembly.tensor(base) if array is None else f"tensor(capsule({array}))"
+    copy += f".as_strided({source.shape!r}, {source.strides!r})"
     return f"{text} if {name}.stride() == {strides} else {name}.copy_({copy})", name

@@ -7,6 +7,7 @@ torch's memory and is good for the length of the call; what jax would copy is co
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import jax
 import torch
@@ -14,6 +15,7 @@ import torch
 from bridge.diagnostics import Where, error
 from bridge.engine import ALIGNMENT, SMALL, Engine
 from bridge.layout import row_major
+from bridge.native import Native
 from inductor_backend.compat import is_zero_tensor
 from inductor_backend.emit import np_bytes
 from inductor_backend.graph import Spec
@@ -21,6 +23,10 @@ from inductor_backend.graph import Spec
 _CACHE_LIMIT = 256
 #: Attribute of a tensor that a forward graph saves for its backward graph: the array over the same memory.
 HELD = "_torch_pallas_array"
+
+
+#: An array, the tensor over the same memory, and its address.
+Cell = tuple[jax.Array, torch.Tensor, int]
 
 
 class Slot:
@@ -41,14 +47,14 @@ class Slot:
         self.strides = row_major(self.shape)
         self.order = order
         self.cache: dict[int, jax.Array] = {}
-        self.cells: list[tuple[jax.Array, torch.Tensor, int]] = []
+        self.cells: list[Cell] = []
         self.seen: set[int] = set()
         self.plain = order == tuple(range(len(self.shape)))
         #: of an expanded tensor, how to see each of its elements once
         self.narrowed = (spec.shape, spec.strides) if 0 in spec.strides and spec.numel else None
         self.empty: jax.Array | None = None
 
-    def copied(self, t: torch.Tensor, pointer: int) -> tuple[jax.Array, torch.Tensor, int]:
+    def copied(self, t: torch.Tensor, pointer: int) -> Cell:
         """A cell that holds the elements of `t`; it goes back to `cells` when the program has read it.
 
         Args:
@@ -70,7 +76,25 @@ class Slot:
             cell[1].copy_(t)
         return cell
 
-    def __call__(self, t: torch.Tensor, pointer: int) -> tuple[jax.Array, tuple[jax.Array, torch.Tensor, int] | None]:
+    def address(self, t: torch.Tensor, pointer: int) -> tuple[int, Cell | None]:
+        """As a call, and only the address of the array."""
+        self.demand_memory(t, pointer)
+        if self.narrowed is not None and t.shape != self.narrowed[0]:
+            t = t.as_strided(*self.narrowed)
+        cell = self.copied(t, 0 if self.order is None else pointer)
+        return cell[2], cell
+
+    def demand_memory(self, t: torch.Tensor, pointer: int) -> None:
+        """Refuse a tensor whose memory has been freed."""
+        if pointer == 0 and not is_zero_tensor(t):
+            raise error(
+                "freed-storage",
+                f"an input of shape {tuple(t.shape)} has no memory",
+                why="its storage has been freed (untyped_storage().resize_(0)), so there is nothing to read",
+                do="bring the storage back before the call",
+            )
+
+    def __call__(self, t: torch.Tensor, pointer: int) -> tuple[jax.Array, Cell | None]:
         """(the array, a cell that goes back to `cells` when the array has been read)."""
         held = getattr(t, HELD, None)
         if held is not None and pointer and held.unsafe_buffer_pointer() == pointer and held.shape == self.shape:
@@ -80,13 +104,7 @@ class Slot:
                 block = torch.zeros(ALIGNMENT, dtype=torch.uint8).view(self.spec.dtype)
                 self.empty = self.engine.share(block.as_strided(self.shape, self.strides))
             return self.empty, None
-        if pointer == 0 and not is_zero_tensor(t):
-            raise error(
-                "freed-storage",
-                f"an input of shape {tuple(t.shape)} has no memory",
-                why="its storage has been freed (untyped_storage().resize_(0)), so there is nothing to read",
-                do="bring the storage back before the call",
-            )
+        self.demand_memory(t, pointer)
         if self.narrowed is not None and t.shape != self.narrowed[0]:
             t = t.as_strided(*self.narrowed)
         if self.order is None or pointer == 0 or pointer % ALIGNMENT:
@@ -109,6 +127,28 @@ class Slot:
             self.cache.clear()
         self.cache[pointer] = array
         return array, None
+
+
+class Frames:
+    """The memory of calls of one segment's machine code; a frame comes back after the call, so each thread has its own.
+
+    Attributes:
+        spare: frames that nobody uses.
+    """
+
+    def __init__(self, native: Native, checks: int):
+        self.native, self.checks = native, checks
+        self.spare: list[tuple[Any, ...]] = []
+
+    def __call__(self) -> tuple[Any, ...]:
+        """A new frame: (words, the argument of `Native.run`, one flag for each checked operand, what these need)."""
+        words, argument, memory = self.native.frame()
+        room = ctypes.create_string_buffer(self.checks + ALIGNMENT)
+        start = ctypes.addressof(room)
+        start += -start % ALIGNMENT
+        if self.checks:
+            words[self.native.operands + self.native.results - 1] = start
+        return words, argument, (ctypes.c_char * self.checks).from_address(start), (memory, room)
 
 
 def restride(t: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
