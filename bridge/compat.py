@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any
 
 import jax
+import jaxlib
 import torch
 from jax._src import compiler, hardware_utils, xla_bridge
 from jax._src.config import enable_x64 as _enable_x64
@@ -289,6 +290,9 @@ def x64_as(wide: bool) -> AbstractContextManager[None]:
 #: Frees the memory of results that torch has dropped. jax does so by itself, but only after it has allocated the next
 #: results, so that they land on cold memory; who runs programs calls this first.
 collect_results = _jax.collect_garbage
+
+#: Whether this jaxlib's way to write programs down, and to call kernels, is the one that `native` was tried with.
+code_is_known = jaxlib.__version__ == "0.10.2"
 
 #: What the client raises.
 JaxRuntimeError = _jax.JaxRuntimeError

@@ -239,7 +239,7 @@ def direct(
         engine: the one that compiled it.
     """
     nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in (*operands, *results))
-    if type(engine) is not Engine or nbytes > (_DIRECT if engine.serial else SMALL):
+    if not compat.code_is_known or type(engine) is not Engine or nbytes > (_DIRECT if engine.serial else SMALL):
         return None
     found = native(program.written, operands, results)
     if found is None:

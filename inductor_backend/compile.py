@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+import bridge.compat
 from bridge.diagnostics import Diagnostic, Where, error, held_notes
 from inductor_backend import launches, regions
 from inductor_backend.compat import front_half, output_code_log
@@ -87,6 +88,19 @@ def raiser(diagnostic: Diagnostic) -> Callable[..., Any]:
 
     call._boxed_call = True
     return call
+
+
+def forked() -> Diagnostic:
+    """Why nothing is compiled in a forked process; what its parent has compiled runs there."""
+    return error(
+        "forked-process",
+        "a graph to compile in a process that was forked after jax had started",
+        why="the threads that compile stayed in the parent; this process would wait forever",
+        do=(
+            "call the compiled function once, with these sizes, before the fork: what is compiled then runs in both",
+            'start the process anew: multiprocessing.get_context("spawn")',
+        ),
+    )
 
 
 def check_devices(inputs: Sequence[Any]) -> None:
@@ -165,6 +179,8 @@ class CompiledGraph:
 
     def build(self, actual: list[Any]) -> Callable[[list[Any]], Any]:
         """A runner for one set of sizes, which tells of what was noted while it was made."""
+        if bridge.compat.forked:
+            return raiser(forked())
         with held_notes() as self.notes:
             runner, fallbacks = self.built(actual)
         return announcing(runner, fallbacks, self.notes)
