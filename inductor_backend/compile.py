@@ -76,7 +76,10 @@ def backend(
     def inner(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[[list[Any]], Any]:
         return CompiledGraph(graph, chosen).boxed(inputs)
 
-    return front_half(gm, example_inputs, inner, undecomposed())
+    try:
+        return front_half(gm, example_inputs, inner, undecomposed())
+    except Diagnostic as diagnostic:  # of an operator's own shapes or gradient
+        return raiser(diagnostic)
 
 
 def raiser(diagnostic: Diagnostic) -> Callable[..., Any]:

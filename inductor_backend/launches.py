@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from bridge.compat import hint_of
+from bridge import graphs
+from bridge.compat import hint_of, x64_as
 from bridge.devices import Target
 from bridge.diagnostics import Where
 from bridge.ops import traceable
@@ -184,6 +185,8 @@ def inline_of(node: Node, plan: Graph, target: Target | None = None) -> Inline |
 def _jax_op(node: Node, plan: Graph) -> Inline | None:
     """An operator of `bridge.jax_op` as a call of its function."""
     schema = getattr(node.target, "_schema", None)
+    if schema is not None and schema.name == graphs.OPERATOR:
+        return _kernel(node, plan)
     if schema is None or (found := traceable(schema.name)) is None:
         return None
     bound = [*node.args, *(node.kwargs[a.name] for a in schema.arguments[len(node.args) :] if a.name in node.kwargs)]
@@ -203,6 +206,21 @@ def _jax_op(node: Node, plan: Graph) -> Inline | None:
     name, takes = schema.name.replace("::", "_"), tuple(v for v in values if isinstance(v, Node))
     specs = tuple(plan.specs[n] for n in takes)
     return Inline(name, f"the function of {schema.name}", "", found.where, takes, call, specs)
+
+
+def _kernel(node: Node, plan: Graph) -> Inline:
+    """A function of `pallas_core.pallas_call` as a call of it."""
+    key, arrays = arguments(node)
+    function, specs = graphs.kept(key), tuple(plan.specs[n] for n in arrays)
+    wide = any(np.dtype(s.dtype).itemsize == 8 for s in function.outputs) or any(s.dtype.itemsize == 8 for s in specs)
+
+    def call(*values: Any) -> list[Any]:
+        with x64_as(wide):
+            found = function.on_jax(*values)
+        return list(found) if isinstance(found, (list, tuple)) else [found]
+
+    name = "".join(c if c.isalnum() else "_" for c in function.name).strip("_") or "kernel"
+    return Inline(name, f"the kernel {function.name}", "", function.where, tuple(arrays), call, specs)
 
 
 def _fills(example: torch.Tensor) -> bool:

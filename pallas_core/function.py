@@ -19,6 +19,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from bridge import graphs
 from bridge.compat import cpu_device
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error, note
@@ -85,6 +86,7 @@ class PallasFunction:
         self.kernel, self._outs, self._single, self._plan = kernel, tuple(outs), single, plan
         self.name, self.target, self.where = plan.name, plan.target, plan.where
         self.__name__ = self.__qualname__ = plan.name
+        self._key = graphs.keep(self, plan.name)
         self._cache: dict[Any, Executable] = {}
         self._checked: set[Any] = set()
 
@@ -102,6 +104,8 @@ class PallasFunction:
         Raises:
             Diagnostic: something is wrong with the arguments, the kernel or the target.
         """
+        if graphs.tracing() and not named:
+            return self._packed(graphs.call(self._key, args))
         if named:
             raise _refuse_names(self.name, list(named))
         try:
@@ -132,6 +136,11 @@ class PallasFunction:
 
     def _packed(self, results: Sequence[Any]) -> Any:
         return results[0] if self._single else list(results)
+
+    @property
+    def outputs(self) -> tuple[shapes.Spec, ...]:
+        """Shapes and dtypes of the results."""
+        return self._outs
 
     def on_jax(self, *args: Any) -> Any:
         """The same function on jax values only: what is traced to compile for another target."""

@@ -39,7 +39,7 @@ from inductor_backend.kernels.write import Written, narrowed, write
 from inductor_backend.ops import DTYPES, functions
 from inductor_backend.ops.exact import unfenced
 from pallas_core import compat as pallas_compat
-from pallas_core import offline, schedule
+from pallas_core import lowering, offline, schedule
 from pallas_core.targets.tpu import CHIPS
 from pallas_core.verify import interpret
 
@@ -323,7 +323,7 @@ class TpuProgram:
         """Results as the target computes them."""
         if pallas_compat.has_platform("tpu"):
             run = self.on_device = self.on_device or jax.jit(self.on_jax)
-            with pallas_compat.x64(False):
+            with pallas_compat.x64(False), lowering.force_target(self.target):
                 device = jax_device(self.target)
                 return run(*[jax.device_put(v, device) for v in values])
         steps = sum(math.prod(n or 1 for n in call.grid) for call in self.calls)
