@@ -5,8 +5,8 @@ gradients as eager. Law: one graph is one jitted function; what has no translati
 Importing this package registers the backend's name and stays light: Inductor is imported by the first compilation.
 """
 
-from inductor_backend.register import compile_count, explain, pallas, register
+from inductor_backend.register import compile_count, executable_count, explain, pallas, register
 
 register()
 
-__all__ = ["compile_count", "explain", "pallas"]
+__all__ = ["compile_count", "executable_count", "explain", "pallas"]

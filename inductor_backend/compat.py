@@ -188,6 +188,11 @@ def regenerated(view: Any, examples: Sequence[Any]) -> Any:
         return view.regenerate_view(list(examples))
 
 
+def fake_mode_of(examples: Sequence[Any]) -> Any:
+    """The mode that example tensors with symbolic sizes were made in, or None."""
+    return next((e.fake_mode for e in examples if hasattr(e, "fake_mode") and e.fake_mode.shape_env is not None), None)
+
+
 def memory_of(example: Any) -> Any:
     """What two example tensors have in common that share a storage."""
     return example.untyped_storage()._cdata if isinstance(example, torch.Tensor) else None

@@ -7,28 +7,31 @@ runs in ATen, with a note.
 
 from __future__ import annotations
 
+import functools
 import itertools
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 import bridge.compat
-from bridge.diagnostics import Diagnostic, Where, error, held_notes
+from bridge.diagnostics import Diagnostic, Where, error, held_notes, note
+from bridge.diagnostics.errors import is_strict
 from inductor_backend import launches, regions
+from inductor_backend.buckets import Fit, Padded, Refused, padded, shape_symbols
 from inductor_backend.compat import front_half, output_code_log
 from inductor_backend.emit import Chooser, reject
 from inductor_backend.fallback import Eager, announcing, failed_node
-from inductor_backend.graph import Unbacked, analyse, operand_numbers, where_of
+from inductor_backend.graph import Unbacked, analyse, name_of, operand_numbers, symbol_values, where_of
 from inductor_backend.lists import expand_lists
 from inductor_backend.ops import undecomposed
 from inductor_backend.options import Options, nearest
+from inductor_backend.recent import Recent
 from inductor_backend.runtime import Assembly, assemble
 from inductor_backend.states import unwrap_states
 
 _SPECIALISATIONS = 128
+_FITS = 1024
 #: mode -> whether block sizes are tried; the others differ in what they ask of CUDA only.
 MODES = {
     None: False,
@@ -39,11 +42,17 @@ MODES = {
 }
 _numbers = itertools.count()
 _compiled = 0
+_executables = 0
 
 
 def compile_count() -> int:
     """How many graphs this process has handed to the inner compiler (a dynamic graph counts once)."""
     return _compiled
+
+
+def executable_count() -> int:
+    """How many functions this process has built: one for every graph and set of sizes, or bucket of sizes."""
+    return _executables
 
 
 def backend(
@@ -135,9 +144,10 @@ class CompiledGraph:
         self.number = next(_numbers)
         self.refused: dict[str, str] = {}
         self.no_kernels = False
-        self.runners: OrderedDict[Any, Callable[[list[Any]], Any]] = OrderedDict()
-        self.lock = threading.RLock()
+        self.runners: Recent[Callable[[list[Any]], Any]] = Recent(_SPECIALISATIONS)
+        #: the last one
         self.assemblies: list[Assembly] = []
+        self.published = 0
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.numbers = operand_numbers(gm)
         self.place = _place(options)
@@ -149,6 +159,10 @@ class CompiledGraph:
         """The callable that AOTAutograd gets: takes a list and empties it."""
         if not self.dynamic:
             return self.build(list(inputs))
+        return Varying(self, self.by_size()).boxed() if self.options.buckets else self.by_size()
+
+    def by_size(self) -> Callable[[list[Any]], Any]:
+        """The callable that builds a runner for every set of sizes."""
         positions = self.positions()
         launched = [i for i, n in enumerate(self.placeholders) if any("launch" in user.meta for user in n.users)]
         numbers = [i for i in launched if self.placeholders[i] in self.numbers]
@@ -159,19 +173,14 @@ class CompiledGraph:
             # A kernel's integer has 32 bits or 64, as its number needs.
             return (key, *[-(2**31) <= args[i] < 2**31 for i in numbers]) if numbers else key
 
+        def build(args: list[Any]) -> Callable[[list[Any]], Any]:
+            runner = self.build(args)
+            if numbers:
+                positions[:] = self.positions()  # a number may have turned out to decide something
+            return runner
+
         def run(args: list[Any]) -> Any:
-            key = keyed(args)
-            runner = runners.get(key)
-            if runner is None:
-                with self.lock:
-                    runner = runners.get(key) or self.build(args)
-                    if numbers:
-                        positions[:] = self.positions()  # a number may have turned out to decide something
-                        key = keyed(args)
-                    runners[key] = runner
-                    if len(runners) > _SPECIALISATIONS:
-                        runners.popitem(last=False)
-            return runner(args)
+            return runners.get(keyed(args), lambda: build(args), lambda: keyed(args))(args)
 
         run._boxed_call = True
         return run
@@ -223,6 +232,8 @@ class CompiledGraph:
                         f"jax could not compile the graph ({type(failure).__name__}: {_first_line(failure)})"
                     )
                 continue
+            global _executables
+            _executables += 1
             try:
                 self.publish(assembly)
             except Diagnostic as diagnostic:
@@ -255,11 +266,12 @@ class CompiledGraph:
 
     def publish(self, assembly: Assembly) -> None:
         """Show the emitted source where the user asked for it."""
-        self.assemblies.append(assembly)
+        self.assemblies = [assembly]
+        self.published += 1
         text = "\n\n".join(s.text for s in assembly.sources)
         output_code_log().debug("torch-pallas graph %d:\n%s\n%s", self.number, text, assembly.text)
         if self.options.dump is not None:
-            file = self.options.dump / f"graph_{self.number}_{len(self.assemblies) - 1}.py"
+            file = self.options.dump / f"graph_{self.number}_{self.published - 1}.py"
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(f"{text}\n\n{assembly.text}")
@@ -290,3 +302,73 @@ def _symbolic(value: Any) -> bool:
 
 def _key(value: Any) -> Any:
     return (value.shape, value.stride()) if isinstance(value, torch.Tensor) else value
+
+
+class Varying:
+    """A graph on tensors padded to buckets, along the sizes that were seen to vary.
+
+    The first call gets a function for its sizes as they are; only with a second one it is known which of them vary.
+    """
+
+    def __init__(self, graph: CompiledGraph, exact: Callable[[list[Any]], Any]):
+        self.graph, self.exact = graph, exact
+        self.positions = graph.positions()
+        self.sizes = shape_symbols(graph.gm)
+        self.first: dict[Any, Any] = {}
+        self.symbols: frozenset[Any] = frozenset()
+        self.padded: Padded | None = None
+        self.inner: CompiledGraph | None = None
+        self.tell: Callable[[], Any] | None = None
+        self.fits: Recent[tuple[Fit, CompiledGraph] | tuple[None, None]] = Recent(_FITS)
+        self.runners: Recent[Callable[[list[Any]], Any]] = Recent(_SPECIALISATIONS)
+
+    def boxed(self) -> Callable[[list[Any]], Any]:
+        """The callable that AOTAutograd gets."""
+        positions, fits = self.positions, self.fits
+
+        def run(args: list[Any]) -> Any:
+            fit, inner = fits.get(tuple([_key(args[i]) for i in positions]), lambda: self.fit(args))
+            if fit is None or inner is None:
+                if self.tell is not None and is_strict():
+                    self.tell()
+                return self.exact(args)
+            given = fit.dressed(args)
+            runner = self.runners.get((inner.number, fit.bucket), lambda: inner.build(given))
+            kept = list(args)
+            args.clear()
+            return fit.undress(runner(given), kept)
+
+        run._boxed_call = True
+        return run
+
+    def fit(self, args: list[Any]) -> tuple[Fit, CompiledGraph] | tuple[None, None]:
+        """How a call is padded, and the graph on padded tensors; nothing when it runs as it is."""
+        symbols = symbol_values(self.graph.placeholders, args)
+        self.first = self.first or symbols
+        varying = {s for s in self.sizes if symbols.get(s) != self.first.get(s)}
+        if not varying <= self.symbols:
+            self.symbols |= varying
+            self.inner = None
+            try:
+                known = {s: n for s, n in self.first.items() if s in self.sizes - self.symbols}
+                self.padded = padded(self.graph.gm, self.symbols, known)
+                self.inner = CompiledGraph(self.padded.gm, self.graph.options, counted=False)
+            except Refused as refused:
+                self.refused(refused)
+        if self.inner is None or self.padded is None:
+            return None, None
+        return Fit(self.padded, self.graph.gm, args, self.graph.options.buckets), self.inner
+
+    def refused(self, refused: Refused) -> None:
+        """Tell why sizes are not padded."""
+        node = refused.node
+        what = "" if node is None else f": {name_of(node.target)}"
+        self.tell = functools.partial(
+            note,
+            "not-bucketed",
+            f"sizes are not padded to buckets{what}",
+            where=None if node is None else where_of(node),
+            why=refused.why,
+            do="nothing needs doing: every set of sizes gets a function of its own, compiled on its first call",
+        )
+        self.tell()

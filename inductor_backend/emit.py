@@ -26,6 +26,7 @@ from inductor_backend.graph import (
     Segment,
     Spec,
     arguments,
+    concrete,
     flat,
     imported,
     is_assertion,
@@ -105,7 +106,7 @@ class Emitter:
             return "None"
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(self.argument(v) for v in value) + "]"
-        return repr(value)
+        return repr(concrete(value, self.plan.symbols))
 
     def argument(self, value: Any) -> str:
         """A node's argument as source."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
@@ -229,7 +229,7 @@ def concrete(value: Any, symbols: Mapping[sympy.Symbol, Any]) -> Any:
             raise Unbacked(str(expr))
         kind: Any = int if isinstance(value, torch.SymInt) else float if isinstance(value, torch.SymFloat) else bool
         return kind(result)
-    return value
+    return int(cast(Any, value.xreplace(dict(symbols)))) if isinstance(value, sympy.Basic) else value
 
 
 def spec_of(value: Any, symbols: Mapping[sympy.Symbol, Any]) -> Any:
@@ -252,7 +252,7 @@ def flat(args: Any) -> list[Node]:
     return found
 
 
-def _is_write(node: Node) -> bool:
+def is_write(node: Node) -> bool:
     """An epilogue `copy_` into an input whose result nobody but the output reads."""
     return (
         name_of(node.target) == "aten.copy_.default"
@@ -324,7 +324,7 @@ def analyse(
     Raises:
         Unbacked: a size depends on data.
     """
-    nodes = _sorted(gm.graph)
+    nodes = sorted_nodes(gm.graph)
     placeholders = [n for n in nodes if n.op == "placeholder"]
     symbols = symbol_values(placeholders, actual)
     output = next(n for n in nodes if n.op == "output")
@@ -342,7 +342,7 @@ def analyse(
             continue
         if node not in live or node.op == "output":
             continue
-        if node.op == "call_function" and _is_write(node):
+        if node.op == "call_function" and is_write(node):
             plan.writes.append(Write(*arguments(node)[:2]))
             continue
         plan.specs[node] = spec_of(node.meta.get("val"), symbols)
@@ -365,7 +365,7 @@ def analyse(
     return plan
 
 
-def _sorted(graph: torch.fx.Graph) -> list[Node]:
+def sorted_nodes(graph: torch.fx.Graph) -> list[Node]:
     """The nodes with every definition before its uses: Inductor's joint-graph passes leave some the other way round."""
     done: set[Node] = set()
     ordered: list[Node] = []

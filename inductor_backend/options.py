@@ -14,6 +14,7 @@ from typing import Any
 
 from bridge.devices import Target
 from bridge.diagnostics import error
+from inductor_backend.buckets.sizes import Buckets
 
 _KERNELS = ("profitable", "all", "none")
 
@@ -28,12 +29,14 @@ class Options:
         dump: a folder that the emitted source is written to, or None.
         max_autotune: whether sizes of blocks are tried out, by static schedule for a TPU. A kernel on the CPU is one
             block: there is nothing to try.
+        buckets: what sizes that vary are padded to: None (nothing), True (powers of two) or the sizes themselves.
     """
 
     target: str = "cpu"
     kernels: str = "profitable"
     dump: Path | None = None
     max_autotune: bool = False
+    buckets: Buckets = None
 
     @classmethod
     def read(cls, given: Mapping[str, Any] | None, **more: Any) -> Options:
@@ -92,7 +95,25 @@ class Options:
                 why="sizes of blocks are tried out or they are not",
                 do="options={'max_autotune': True}",
             )
-        return cls(target, kernels, None if dump is None else _folder(Path(dump)), tuned)
+        return cls(
+            target, kernels, None if dump is None else _folder(Path(dump)), tuned, _buckets(values.get("buckets"))
+        )
+
+
+def _buckets(given: Any) -> Buckets:
+    """The option `buckets`: None, True, or sizes in ascending order."""
+    if given is None or isinstance(given, bool):
+        return given or None
+    listed = isinstance(given, (list, tuple)) and bool(given)
+    whole = listed and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in given)
+    if not whole or list(given) != sorted(set(given)):
+        raise error(
+            "backend-option",
+            f"buckets={given!r} is not a list of sizes",
+            why="it says what sizes are padded to: True for powers of two, or whole numbers in ascending order",
+            do="options={'buckets': True}, or {'buckets': [16, 64, 256]}",
+        )
+    return tuple(given)
 
 
 def nearest(given: Any, known: Sequence[str]) -> str:

@@ -38,6 +38,13 @@ def compile_count() -> int:
     return count()
 
 
+def executable_count() -> int:
+    """How many functions this process has built: one for every graph and set of sizes, or bucket of sizes."""
+    from inductor_backend.compile import executable_count as count
+
+    return count()
+
+
 def explain(model: Any, *args: Any, **kwargs: Any) -> Any:
     """What compiling `model` for these arguments gives: regions, kernels, fallbacks, graph breaks, before running.
 
