@@ -36,7 +36,7 @@ def test_convolutions_and_their_gradients(layout):
 
 
 def test_explain_names_library_calls_and_no_fallback():
-    x = torch.randn(8, 16, 32, 32)
+    x = torch.randn(16, 16, 32, 32)
     report = inductor_backend.explain(nn.Sequential(nn.Conv2d(16, 16, 3), nn.ReLU()), x)
     assert not report.fallbacks and [c.operator for c in report.graphs[0].library] == ["aten.convolution.default"]
     assert "library aten.convolution.default: ATen is faster here" in str(report)
