@@ -25,7 +25,7 @@ class Refusal:
     """Says what is wrong with the operands of one segment."""
 
     def __init__(self, nodes: list[Node | Wraps]):
-        self.nodes = nodes
+        self.causes = [_Cause.of(node) for node in nodes]
 
     def __call__(self, flags: bytes) -> None:
         """Look at one flag per checked operand, of which one is set at least.
@@ -34,40 +34,58 @@ class Refusal:
             Diagnostic: index-out-of-range, integer-division-by-zero, assertion-failed or tpu-wide-number, at the
                 user's line of the first that is set.
         """
-        raise refusal(next(node for node, flag in zip(self.nodes, flags, strict=True) if flag))
+        raise refusal(next(cause for cause, flag in zip(self.causes, flags, strict=True) if flag))
 
 
-def refusal(node: Node | Wraps) -> Diagnostic:
-    """What eager's own error for this node's operands becomes."""
-    if isinstance(node, Wraps):
+@dataclass(frozen=True)
+class _Cause:
+    """What checks its operands: its operator, the user's line, of an assertion the message; nothing of the graph."""
+
+    operator: str
+    where: Where | None
+    message: str | None = None
+    divides: bool = False
+    wraps: bool = False
+
+    @classmethod
+    def of(cls, node: Node | Wraps) -> _Cause:
+        if isinstance(node, Wraps):
+            return cls(name_of(node.node.target), where_of(node.node), wraps=True)
+        if is_assertion(node):
+            return cls(name_of(node.target), where_of(node), str(node.args[1] if len(node.args) > 1 else ""))
+        return cls(name_of(node.target), where_of(node), divides=bool(needed_row(node).divides))
+
+
+def refusal(cause: _Cause) -> Diagnostic:
+    """What eager's own error for a node's operands becomes."""
+    if cause.wraps:
         return error(
             "tpu-wide-number",
-            f"{name_of(node.node.target)} gives a whole number beyond 32 bits",
-            where=where_of(node.node) or Where.caller(),
+            f"{cause.operator} gives a whole number beyond 32 bits",
+            where=cause.where or Where.caller(),
             why="a TPU has no 64-bit values: int64 is computed in 32 bits there, and this call's number does not fit",
             do="keep such numbers out of the compiled function, or compile for the CPU",
         )
-    if is_assertion(node):
-        message = node.args[1] if len(node.args) > 1 else ""
+    if cause.message is not None:
         return error(
             "assertion-failed",
-            str(message),
-            where=where_of(node) or Where.caller(),
+            cause.message,
+            where=cause.where or Where.caller(),
             why="the function asserts a condition on its data, and this call's data doesn't meet it",
             do="check the data that the message names: run the function uncompiled to see the numbers",
         )
-    if needed_row(node).divides:
+    if cause.divides:
         return error(
             "integer-division-by-zero",
-            f"{name_of(node.target)} divides a whole number by zero",
-            where=where_of(node) or Where.caller(),
+            f"{cause.operator} divides a whole number by zero",
+            where=cause.where or Where.caller(),
             why="whole numbers have no infinity: eager PyTorch raises ZeroDivisionError here",
             do="mask the zeros (torch.where(y == 0, 1, y)), or divide floating-point numbers",
         )
     return error(
         "index-out-of-range",
-        f"an index of {name_of(node.target)} is out of range",
-        where=where_of(node) or Where.caller(),
+        f"an index of {cause.operator} is out of range",
+        where=cause.where or Where.caller(),
         why="an index tensor holds a number that is not a place in the dimension it indexes",
         do="check the indices (labels, token ids) against the size: run the function uncompiled to see the number",
     )

@@ -7,10 +7,12 @@ read here first. Importing this file imports neither Inductor nor jax.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from importlib.metadata import entry_points
 from typing import Any, cast
 
@@ -32,6 +34,7 @@ __all__ = [
     "is_known_backend",
     "is_zero_tensor",
     "load_prims",
+    "operator_named",
     "output_code_log",
     "pytree",
     "register_backend",
@@ -78,12 +81,17 @@ def load_prims() -> None:
 
 
 def front_half(
-    gm: torch.fx.GraphModule, inputs: Sequence[Any], inner_compile: Callable[..., Any], undecomposed: frozenset[str]
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    inner_compile: Callable[..., Any],
+    undecomposed: frozenset[str],
+    cache: AbstractContextManager[None] | None = None,
 ) -> Callable[..., Any]:
     """Inductor's front half (pre-grad passes, AOTAutograd, decompositions, partitioner) with our inner compiler.
 
     AOTAutograd's cache does not know `inner_compile`: with a shared cache directory it would return Inductor's C++
-    artifact for the same graph, so it is off while we compile. Freezing and the C++ wrapper would bypass us too.
+    artifact for the same graph, so it is off while we compile, unless `cache` makes the key ours. Freezing and the C++
+    wrapper would bypass us too.
     Folding of constants makes 0 of ``x * 0`` and x of ``x + zeros``, whatever NaN, infinity or sign x has; conversions
     by way of another half precision are dropped unless `emulate_precision_casts` asks for eager's rounding.
 
@@ -92,6 +100,7 @@ def front_half(
         inputs: its inputs.
         inner_compile: takes ATen graphs.
         undecomposed: operators that reach it as they are.
+        cache: see `inductor_backend.kept.context`.
     """
     load_prims()
     import torch._functorch.config as functorch_config
@@ -102,6 +111,7 @@ def front_half(
     aten = torch.ops.aten
     with (
         functorch_config.patch(enable_autograd_cache=False),
+        cache or contextlib.nullcontext(),
         inductor_config.patch(
             cpp_wrapper=False,
             fx_wrapper=False,
@@ -152,6 +162,12 @@ def evaluated(eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
     functions, params = bound if isinstance(bound, tuple) else ((), bound)
     results = eqn.primitive.bind(*functions, *operands, **params)
     return results if eqn.primitive.multiple_results else [results]
+
+
+def operator_named(name: str) -> OpOverload:
+    """The operator that prints as ``aten.add.Tensor``."""
+    namespace, packet, overload = name.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
 
 
 def functional_form(target: Any) -> bool:

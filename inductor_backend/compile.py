@@ -17,7 +17,7 @@ import torch
 import bridge.compat
 from bridge.diagnostics import Diagnostic, Where, error, held_notes, note
 from bridge.diagnostics.errors import is_strict
-from inductor_backend import launches, regions
+from inductor_backend import kept, launches, regions
 from inductor_backend.buckets import Fit, Padded, Refused, padded, shape_symbols
 from inductor_backend.compat import front_half, output_code_log
 from inductor_backend.emit import Chooser, reject
@@ -46,13 +46,20 @@ _executables = 0
 
 
 def compile_count() -> int:
-    """How many graphs this process has handed to the inner compiler (a dynamic graph counts once)."""
+    """How many graphs this process has compiled, or found on disk (a dynamic graph counts once)."""
     return _compiled
 
 
 def executable_count() -> int:
-    """How many functions this process has built: one for every graph and set of sizes, or bucket of sizes."""
+    """How many functions this process has built, or found on disk: one for every graph and set of sizes, or bucket."""
     return _executables
+
+
+def count_one() -> None:
+    """A graph came from disk."""
+    global _compiled, _executables
+    _compiled += 1
+    _executables += 1
 
 
 def backend(
@@ -83,10 +90,11 @@ def backend(
         return raiser(diagnostic)
 
     def inner(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[[list[Any]], Any]:
-        return CompiledGraph(graph, chosen).boxed(inputs)
+        made = CompiledGraph(graph, chosen)
+        return kept.output(made.boxed(inputs), made.assemblies)
 
     try:
-        return front_half(gm, example_inputs, inner, undecomposed())
+        return front_half(gm, example_inputs, inner, undecomposed(), kept.context(gm, example_inputs, chosen))
     except Diagnostic as diagnostic:  # of an operator's own shapes or gradient
         return raiser(diagnostic)
 

@@ -12,7 +12,8 @@ import functools
 import hashlib
 import linecache
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ import jax.numpy as jnp
 import torch
 from torch.fx import Node
 
+import bridge
 from bridge.compat import from_capsule, to_capsule
-from bridge.engine import ALIGNMENT, Engine, collect_results, direct, parts
+from bridge.engine import ALIGNMENT, Engine, Program, collect_results, direct, parts
 from bridge.layout import row_major
 from bridge.native import Native
-from inductor_backend.checks import Refusal
-from inductor_backend.compat import empty_strided
+from inductor_backend.checks import Refusal, Wraps
+from inductor_backend.compat import copy_all, empty_strided, increment_version
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace
 from inductor_backend.exports import Finish, export_bases
 from inductor_backend.fallback import aten_call, emitted
@@ -35,6 +37,13 @@ from inductor_backend.launches import on_tensors
 from inductor_backend.ops import DTYPES
 from inductor_backend.runtime.epilogue import epilogue
 from inductor_backend.runtime.slots import Frames, Slot, once, restride
+
+#: What every runner may call.
+STANDARD: dict[str, Any] = {
+    "capsule": to_capsule, "tensor": from_capsule, "collect": collect_results, "restride": restride, "once": once,
+    "peek": ctypes.string_at, "move": ctypes.memmove, "number": torch.tensor, "copy_all": copy_all,
+    "changed": increment_version, "empty": empty_strided,
+}  # fmt: skip
 
 _counter = 0
 _lock = threading.Lock()
@@ -49,10 +58,11 @@ def _unique() -> int:
 
 @functools.cache
 def our_code() -> str:
-    """A digest of this package: emitted source calls into it."""
+    """A digest of this package and of what runs its programs: emitted source calls into them."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for folder in (Path(__file__).parent.parent, Path(str(bridge.__file__)).parent):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -64,6 +74,64 @@ def load(text: str, name: str, scope: dict[str, Any]) -> tuple[Callable[..., Any
     return scope[name], filename
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """One jitted segment of a runner: all that decides its program.
+
+    Attributes:
+        text: its source.
+        name: the function in it.
+        avals: shapes and dtypes of its arguments.
+        results: the same of its results.
+        checks: how many operands it checks.
+        bound: what the runner calls its parts by: "execute" and "handlers", or "run", "frame" and "spare".
+    """
+
+    text: str
+    name: str
+    avals: tuple[jax.ShapeDtypeStruct, ...]
+    results: tuple[tuple[tuple[int, ...], Any], ...]
+    checks: int
+    bound: dict[str, str] = field(default_factory=dict)
+
+    def program(self, engine: Engine, fn: Callable[..., list[Any]] | None = None, kept: bool = True) -> Program:
+        """The program, from disk where it is there.
+
+        Args:
+            engine: where it runs.
+            fn: the function, when the text has been executed already.
+            kept: whether the text alone decides the program.
+        """
+
+        def segment(*inputs: Any) -> list[Any]:
+            function = fn or load(self.text, self.name, namespace())[0]
+            return _fresh(function, self.results)(*inputs)
+
+        # Where a line came from decides nothing.
+        text = "\n".join(line for line in self.text.split("\n") if not line.startswith("    # "))
+        return engine.compile(segment, self.avals, f"{our_code()}\n{text}\n{self.results}" if kept else "")
+
+    def direct(self, program: Program, engine: Engine) -> Native | None:
+        """The program's machine code, where it can be called."""
+        return direct(program, [(a.shape, a.dtype) for a in self.avals], self.results, engine)
+
+    def remade(self, engine: Engine) -> dict[str, Any]:
+        """The parts that the runner calls, by the names that they are bound to.
+
+        Raises:
+            ValueError: the runner calls machine code, which this process can't call.
+        """
+        program = self.program(engine)
+        if "execute" in self.bound:
+            execute, handlers = parts(program, self.results, engine)
+            return {self.bound["execute"]: execute, self.bound["handlers"]: handlers}
+        found = self.direct(program, engine)
+        if found is None:
+            raise ValueError("a program is not what it was when its caller was written")
+        frames = Frames(found, self.checks)
+        return {self.bound["run"]: found.run, self.bound["frame"]: frames, self.bound["spare"]: frames.spare}
+
+
 class Assembly:
     """Builds the runner of one plan."""
 
@@ -71,9 +139,11 @@ class Assembly:
         self.plan, self.gm, self.regions = plan, gm, regions
         self.engine = Engine.current()
         self.sources: list[Any] = []
-        self.scope: dict[str, Any] = {"capsule": to_capsule, "tensor": from_capsule, "collect": collect_results}
-        self.scope |= {"empty": empty_strided}
-        self.scope |= {"restride": restride, "once": once, "peek": ctypes.string_at, "move": ctypes.memmove}
+        self.scope: dict[str, Any] = dict(STANDARD)
+        self.programs: list[Compiled] = []
+        #: whether it holds functions of the user's, or programs of a device that is not here
+        self.live = False
+        self.run: Callable[[list[Any]], Any] | None = None
         self.lines: list[str] = []
         self.text = ""
         self.tensors: dict[Node, str] = {}
@@ -190,18 +260,20 @@ class Assembly:
         shapes = [_stored(self.plan.specs[n]) for n in wanted]
         if source.checks:
             shapes.append(((len(source.checks),), jnp.dtype(jnp.bool_)))
+        self.live = self.live or place is not None or bool(source.inlined)
         if place is not None:
             program = place.compile(fn, avals, [dtype for _, dtype in shapes], source)
             run, handlers = self.bind("segment", program), None
         else:
             # Functions of the user's have no text: what holds one is not kept on disk.
-            text = "" if named else f"{our_code()}\n{source.text}"
-            program = self.engine.compile(_fresh(fn, shapes), avals, text)
-            found = direct(program, [(a.shape, a.dtype) for a in avals], shapes, self.engine)
+            made = Compiled(source.text, source.name, tuple(avals), tuple(shapes), len(source.checks))
+            program = made.program(self.engine, fn, kept=not named)
+            found = made.direct(program, self.engine)
             if found is not None:
-                return self.directly(number, found, operands, wanted, source.checks)
+                return self.directly(number, made, found, operands, wanted, source.checks)
             execute, results = parts(program, shapes, self.engine)
             run, handlers = self.bind("segment", execute), self.bind("results", results)
+            self.programs.append(replace(made, bound={"execute": run, "handlers": handlers}))
         call = f"{run}([{', '.join(self.array(d) for d in operands)}])"
         call += f".consume_with_handlers({handlers})" if handlers else ""
         self.collects = True
@@ -216,7 +288,13 @@ class Assembly:
             self.arrays[n] = name
 
     def directly(
-        self, number: int, found: Native, operands: list[Node], wanted: list[Node], checks: list[Node]
+        self,
+        number: int,
+        made: Compiled,
+        found: Native,
+        operands: list[Node],
+        wanted: list[Node],
+        checks: list[Node | Wraps],
     ) -> None:
         """Call the machine code of a segment: its results are torch's memory from the start."""
         frames = Frames(found, len(checks))
@@ -234,10 +312,12 @@ class Assembly:
             self.checked.add(n)
             addresses.append(f"p_{n.name}")
         self.lines.append(f"try: {frame} = {spare}.pop()")
-        self.lines.append(f"except IndexError: {frame} = {self.bind('frame', frames)}()")
+        maker, run = self.bind("frame", frames), self.bind("run", found.run)
+        self.programs.append(replace(made, bound={"run": run, "frame": maker, "spare": spare}))
+        self.lines.append(f"except IndexError: {frame} = {maker}()")
         self.lines.append(f"words, frame, ranges_{number}, _ = {frame}")
         self.lines.extend(f"words[{i}] = {address}" for i, address in enumerate(addresses))
-        self.lines.append(f"if {self.bind('run', found.run)}(frame): raise RuntimeError('a kernel of XLA failed')")
+        self.lines.append(f"if {run}(frame): raise RuntimeError('a kernel of XLA failed')")
         if checks:
             refuse = self.bind("refuse", Refusal(checks))
             flags = f"ranges_{number}.raw"
@@ -280,7 +360,7 @@ class Assembly:
         return "{" + ", ".join(f"{k!r}: {self.torch_argument(v)}" for k, v in kwargs.items()) + "}"
 
 
-def _fresh(fn: Callable[..., list[Any]], shapes: list[tuple[tuple[int, ...], Any]]) -> Callable[..., list[Any]]:
+def _fresh(fn: Callable[..., list[Any]], shapes: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[..., list[Any]]:
     """`fn`, with a copy in place of a result that is one of its inputs: a result must never alias torch's memory.
 
     Results are exported as what torch says they are, so here they are made to be that.
@@ -327,7 +407,6 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
             lines.append(f"w_{node.name} = {name}")
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt) and node not in plan.static and node.users:
-            assembly.scope["number"] = torch.tensor
             lines.append(f"{name} = number({name})")
         if isinstance(value, torch.Tensor) and is_tangent(node):
             # Dynamo guards the lazy bits of a graph's inputs; a gradient arrives as whatever the loss made it.
@@ -351,6 +430,7 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
     run, _ = load(text, "run", assembly.scope)
     assembly.text = text
     run._boxed_call = True
+    assembly.run = run
     return run, assembly
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
-from inductor_backend.compat import copy_all, increment_version
 from inductor_backend.emit import np_bytes
 from inductor_backend.graph import Spec, Write, name_of
 from inductor_backend.runtime.slots import HELD
@@ -96,11 +95,9 @@ def epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
         # A batched copy doesn't take lazy conjugates.
         lines.extend(f"{target}.copy_({source})" for target, source in copied)
     elif copied:
-        assembly.scope["copy_all"] = copy_all
         lines.append(f"copy_all([{', '.join(t for t, _ in copied)}], [{', '.join(s for _, s in copied)}])")
     lines.extend(m[0] for m in moved if m)
     if any(moved):
-        assembly.scope["changed"] = increment_version
         lines.append(f"changed([{', '.join(m[1] for m in moved if m)}])")
     lines.extend(f"if {cell} is not None: {cells}.append({cell})" for cell, cells in assembly.cells)
     if assembly.cells:
