@@ -6,6 +6,7 @@ Law: 32-bit values at most; half precision is summed and multiplied into f32 and
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -204,6 +205,10 @@ def _scores(q: Any, k: Any, at: int, causal: bool, scale: float | None, first: A
     return s
 
 
+#: Pieces of keys in all branches of causal attention: more take long to compile.
+_MOST_PIECES = 40
+
+
 def _chunks(length: int) -> list[tuple[int, int]]:
     """Keys in pieces whose products overlap with the softmax of the piece before."""
     size = length if length <= 1024 or length % 512 else 512
@@ -211,17 +216,41 @@ def _chunks(length: int) -> list[tuple[int, int]]:
 
 
 def attention(
-    q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None, first: Any = 0, mask: Any = None
-) -> tuple[Any, Any]:
+    q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None, first: Any = 0, mask: Any = None,
+    rows: int = 0,
+) -> tuple[Any, Any]:  # fmt: skip
     """(softmax(q k' scale + mask) v, the log-sum-exp of every row as a column) for a block of queries of one head.
 
-    A row whose keys are all masked gives 0.
+    A row whose keys are all masked gives 0. Keys that no query of the block sees are left out where `rows`, the number
+    of all queries, says how many blocks there are.
     """
+    block, keys = q.shape[0], k.shape[0]
+    blocks = -(-rows // block) if causal else 1
+    groups = min(blocks, 2 * _MOST_PIECES // len(_chunks(keys)) - 1)
+    if groups < 2:
+        return _attended(q, k, v, causal, scale, first, mask)
+    branch: Callable[[], tuple[Any, Any]] | None = None
+    step = -(-blocks // groups) * block
+    for start in range(0, rows, step):  # a branch for every group of blocks, over the keys that its last block sees
+        seen = min(keys, start + step)
+        part = mask if mask is None or mask.shape[1] == 1 else mask[:, :seen]
+        at = start if step == block else first
+        mine = functools.partial(_attended, q, k[:seen], v[:seen], True, scale, at, part, start)
+        branch = mine if branch is None else functools.partial(lax.cond, first < start, branch, mine)
+    assert branch is not None
+    return branch()
+
+
+def _attended(
+    q: Any, k: Any, v: Any, causal: bool, scale: float | None, first: Any, mask: Any, least: int = 0
+) -> tuple[Any, Any]:
+    """As `attention`, over all keys that are given; the first query is `least` or a later one."""
     best = jnp.full((q.shape[0], 1), -jnp.inf, jnp.float32)
     total = jnp.zeros((q.shape[0], 1), jnp.float32)
     y = jnp.zeros((q.shape[0], v.shape[1]), jnp.float32)
     for at, size in _chunks(k.shape[0]):
-        s = _scores(q, k[at : at + size], at, causal, scale, first, mask)
+        diagonal = causal and at + size > least + 1
+        s = _scores(q, k[at : at + size], at, diagonal, scale, first, mask)
         higher = jnp.maximum(best, jnp.max(s, 1, keepdims=True))
         base = jnp.where(higher > -jnp.inf, higher, 0.0)
         p = jnp.exp(s - base)

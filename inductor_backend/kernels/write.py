@@ -208,6 +208,8 @@ class _Writer:
         more = [f"causal={form.extra['causal']}", f"scale={form.extra['scale']!r}"]
         if row.grid is not None and form.extra["causal"]:
             more.append(f"first={self._first(row)}")
+            if not backward:
+                more.append(f"rows={row.size}")
         if form.extra["mask"]:
             mask = form.reads[-1]
             here = set(self._array(mask).axes)

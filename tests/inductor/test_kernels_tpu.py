@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from tpu_cases import Net, rand
 
 from bridge.diagnostics import Diagnostic
-from inductor_backend.kernels import layout, target
+from inductor_backend.kernels import layout, target, tile
 from inductor_backend.kernels.axes import Apart, Atom, Axes
 
 
@@ -148,6 +148,22 @@ def test_attention_forward_and_backward(causal, mask, dtype, shared, interpreted
     for a, b in zip(mine, theirs):
         torch.testing.assert_close(a.grad, b.grad, rtol=close, atol=close)
     assert [sum(len(p.kernels) for p in place.programs) for place in places] == [1, 1]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 40])
+def test_causal_attention_leaves_out_the_keys_that_nobody_sees(pieces, interpreted, places, monkeypatch):
+    """All keys in one piece of code; groups of blocks of queries with code of their own; a branch for each block."""
+    monkeypatch.setattr(layout, "TILES_ELSEWHERE", (8, 128))
+    monkeypatch.setattr(tile, "_MOST_PIECES", pieces)
+    q, k, v = (rand(1, 2, 40, 16, seed=i) for i in range(3))
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    got = torch.compile(attend, backend="pallas", options={"target": "tpu:v6e", "kernels": "all"})(q, k, v)
+    torch.testing.assert_close(got, attend(q, k, v), rtol=1e-5, atol=1e-5)
+    (kernel,) = [k for place in places for p in place.programs for k in p.kernels.values()]
+    assert 5 in [axis.steps for axis in kernel.layout.grid] and "rows=40" in kernel.text
 
 
 def test_random_numbers_follow_the_seed_as_on_the_cpu(interpreted):
