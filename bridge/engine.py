@@ -249,26 +249,38 @@ def direct(
 
 
 def _agrees(found: Native, program: Program, operands: Any, results: Any, engine: Engine) -> bool:
-    """Whether a program computes the same bits when it is called directly, on small numbers."""
-    inputs = []
-    for position, (shape, dtype) in enumerate(operands):
-        room = torch.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, dtype=torch.uint8, device=_cpu)
-        room = room[-room.data_ptr() % ALIGNMENT :][: room.numel() - ALIGNMENT]
-        values = torch.arange(position, position + math.prod(shape), device=_cpu).mul_(7919).remainder_(509)
-        kind: Any = by_jax(dtype).torch
-        values = values.remainder_(3) if not (kind.is_floating_point or kind.is_complex) else values / 128 - 2
-        inputs.append(room.view(kind).view(shape).copy_(values.view(shape)))
+    """Whether a program computes the same bits when it is called directly.
+
+    On small numbers, and on numbers that are far from zero with a NaN first, which take the other way at a condition.
+    """
     outputs = [torch.zeros(math.prod(s) * d.itemsize, dtype=torch.uint8, device=_cpu) for s, d in results]
-    words, argument, _ = frame = found.frame()
-    for word, t in enumerate((*inputs, *outputs)):
-        words[word] = t.data_ptr()
-    failed = found.run(argument)
-    expected = program([engine.share(t) for t in inputs])
-    del frame
-    return not failed and all(
-        bytes(t.numpy()) == ctypes.string_at(e.unsafe_buffer_pointer(), t.numel())
-        for t, e in zip(outputs, expected, strict=True)
-    )
+    for strange in (False, True):
+        inputs = [_example(shape, dtype, position, strange) for position, (shape, dtype) in enumerate(operands)]
+        words, argument, _ = frame = found.frame()
+        for word, t in enumerate((*inputs, *outputs)):
+            words[word] = t.data_ptr()
+        failed = found.run(argument)
+        expected = program([engine.share(t) for t in inputs])
+        del frame
+        for t, e in zip(outputs, expected, strict=True):
+            if failed or bytes(t.numpy()) != ctypes.string_at(e.unsafe_buffer_pointer(), t.numel()):
+                return False
+    return True
+
+
+def _example(shape: tuple[int, ...], dtype: Any, position: int, strange: bool) -> torch.Tensor:
+    """An aligned operand to try a program on."""
+    count, kind = math.prod(shape), by_jax(dtype).torch
+    assert kind is not None
+    room = torch.empty(count * dtype.itemsize + ALIGNMENT, dtype=torch.uint8, device=_cpu)
+    room = room[-room.data_ptr() % ALIGNMENT :][: count * dtype.itemsize]
+    values = torch.arange(position, position + count, device=_cpu).mul_(7919).remainder_(509)
+    if not (kind.is_floating_point or kind.is_complex):
+        values = values.remainder_(3)
+    else:
+        values = values / 128 + (1000 if strange else -2)
+        values[:1] = math.nan if strange else values[:1]
+    return room.view(kind).view(shape).copy_(values.view(shape))
 
 
 class CallsBack(Exception):

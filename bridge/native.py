@@ -6,13 +6,14 @@ compares it with the program first (`engine.direct`).
 
 XLA's runtime takes 10 µs for a call whose kernels take less than one: it counts references to buffers, keeps events,
 and makes objects of results. The kernels are plain functions, compiled ahead: they call nothing but the C library, and
-are relocatable by absolute addresses only. Programs that are a sequence of such kernels are called here; those with
-matrix products, loops or collectives are left to XLA.
+are relocatable by absolute addresses only. Programs that are a sequence of such kernels, with conditions perhaps, are
+called here; those with matrix products, loops or collectives are left to XLA.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import mmap
 import platform
@@ -122,13 +123,39 @@ class _Copy:
 
 
 @dataclass
+class _Unless:
+    """A jump to a label, unless the first branch of a conditional is taken: true, or the number 0."""
+
+    index: _Slice
+    nbytes: int
+    label: int
+
+
+@dataclass
+class _Jump:
+    """A jump to a label."""
+
+    label: int
+
+
+@dataclass
+class _Label:
+    """Where jumps lead."""
+
+    label: int
+
+
+_Step = _Kernel | _Copy | _Unless | _Jump | _Label
+
+
+@dataclass
 class _Plan:
     """What a program does, and with which memory.
 
     `place` says of an allocation: ("word", number of the caller's word), ("scratch", offset) or ("constant", offset).
     """
 
-    steps: list[_Kernel | _Copy]
+    steps: list[_Step]
     objects: list[bytes]
     place: dict[int, tuple[str, int]]
     callers: int
@@ -232,7 +259,7 @@ def _read(written: bytes, operands: list[int], results: list[int]) -> _Plan:
         if found.offset or sizes[found.allocation] != results[position] or found.allocation in (*place, *constant):
             raise NotUnderstood("a result")
         place[found.allocation] = "word", len(operands) + position
-    steps = list(_steps(_fields(_one(result, 6, b"")), sizes))
+    steps = list(_steps(_fields(_one(result, 6, b"")), sizes, itertools.count()))
     used = {s.allocation for step in steps for s in _slices(step)}
     constants, scratch = bytearray(), 0
     for number in sorted(used - set(place)):
@@ -243,7 +270,7 @@ def _read(written: bytes, operands: list[int], results: list[int]) -> _Plan:
         else:
             place[number] = "scratch", scratch
             scratch += sizes[number] + -sizes[number] % _LINE
-    if not steps or len(steps) > _MOST_KERNELS or scratch > _MOST_SCRATCH:
+    if not steps or sum(isinstance(s, _Kernel) for s in steps) > _MOST_KERNELS or scratch > _MOST_SCRATCH:
         raise NotUnderstood("a program of another size")
     if any(place[number][0] == "refused" for number in used):
         raise NotUnderstood("memory of another kind")
@@ -251,16 +278,24 @@ def _read(written: bytes, operands: list[int], results: list[int]) -> _Plan:
     return _Plan(steps, objects, place, len(operands) + len(results), bytes(constants), scratch)
 
 
-def _slices(step: _Kernel | _Copy) -> list[_Slice]:
-    return step.arguments if isinstance(step, _Kernel) else [step.source, step.target]
+def _slices(step: _Step) -> list[_Slice]:
+    match step:
+        case _Kernel():
+            return step.arguments
+        case _Copy():
+            return [step.source, step.target]
+        case _Unless():
+            return [step.index]
+    return []
 
 
 class _Values:
     """Where the values of a module lie."""
 
     def __init__(self, module: _Fields, assignment: _Fields, homes: dict[int, _Slice]):
-        entry = next(c for c in map(_fields, _all(module, 3)) if _one(c, 5) == _one(module, 6))
-        self.instructions = {_one(i, 35): i for i in map(_fields, _all(entry, 2))}
+        computations = [_fields(c) for c in _all(module, 3)]
+        entry = next(c for c in computations if _one(c, 5) == _one(module, 6))
+        self.instructions = {_one(i, 35): i for c in computations for i in map(_fields, _all(c, 2))}
         self.root = _one(entry, 6)
         self.defined: dict[tuple[int, ...], _Slice] = {}
         for buffer in map(_fields, _all(assignment, 1)):
@@ -312,12 +347,25 @@ _LITERALS = {1: ("", 2), 2: ("", 15), 4: ("i", 4), 5: ("q", 5), 6: ("", 3), 8: (
 _LITERALS |= {10: ("", 11), 11: ("", 8), 12: ("", 9), 16: ("", 13)}
 
 
-def _steps(sequence: _Fields, sizes: dict[int, int]) -> Iterator[_Kernel | _Copy]:
+def _steps(sequence: _Fields, sizes: dict[int, int], labels: Iterator[int]) -> Iterator[_Step]:
     """What a sequence of thunks does, in order."""
     for thunk in map(_fields, _all(sequence, 1)):
-        ((kind, body),) = [(n, value) for n, value in _only(thunk, 1, 2, 3, 11, 12) if n > 2]
+        ((kind, body),) = [(n, value) for n, value in _only(thunk, 1, 2, 3, 4, 11, 12) if n > 2]
         if kind == 3:
-            yield from _steps(_fields(_one(_only(_fields(body), 1), 1)), sizes)
+            yield from _steps(_fields(_one(_only(_fields(body), 1), 1)), sizes, labels)
+        elif kind == 4:
+            choice = _only(_fields(body), 1, 2)
+            first, second = _all(choice, 1)
+            index, nbytes = _slice(_one(choice, 2), sizes)
+            if nbytes not in (1, 4):
+                raise NotUnderstood("a condition")
+            other, end = next(labels), next(labels)
+            yield _Unless(index, nbytes, other)
+            yield from _steps(_fields(first), sizes, labels)
+            yield _Jump(end)
+            yield _Label(other)
+            yield from _steps(_fields(second), sizes, labels)
+            yield _Label(end)
         elif kind == 11:
             kernel = _only(_fields(body), 1, 2, 3, 4, 5, 6)
             groups = _only(_fields(_one(kernel, 2)), 1, 2, 3)
@@ -469,7 +517,10 @@ def _frame(plan: _Plan) -> tuple[int, list[tuple[int, str, int]], list[list[tupl
             pointer(at, step.target, moved)
             pointer(at + 1, step.source, moved)
             at += 2
-        else:
+        elif isinstance(step, _Unless):
+            pointer(at, step.index, moved)
+            at += 1
+        elif isinstance(step, _Kernel):
             # {number of groups, which group, number of arguments, arguments}; x, y, z twice; (address, bytes) each
             first = at + 10
             fixed += [(at, "frame", 8 * (at + 4)), (at + 1, "frame", 8 * (at + 7))]
@@ -485,25 +536,42 @@ def _frame(plan: _Plan) -> tuple[int, list[tuple[int, str, int]], list[list[tupl
 def _caller(plan: _Plan, moves: list[list[tuple[int, int, int]]], where: Callable[[str], int]) -> bytes:
     """The function of a frame's address that takes all steps: machine code of x86-64, System V calling convention."""
     code = bytearray(b"\x53\x48\x89\xfb")  # push rbx; mov rbx, rdi
-    ends: list[int] = []
+    labels: dict[int, int] = {}
+    jumps: list[tuple[int, int]] = []
+    end = -1
+
+    def jump(opcode: bytes, label: int) -> None:
+        code.extend(opcode + bytes(4))
+        jumps.append((len(code), label))
+
     for step, ((at, _, _), *moved) in zip(plan.steps, moves, strict=True):
         for word, source, offset in moved:
             code += b"\x48\x8b\x83" + struct.pack("<i", 8 * source)  # mov rax, [rbx + ..]
             if offset:
                 code += b"\x48\x05" + struct.pack("<i", offset)  # add rax, ..
             code += b"\x48\x89\x83" + struct.pack("<i", 8 * word)  # mov [rbx + ..], rax
-        if isinstance(step, _Copy):
-            code += b"\x48\x8b\xbb" + struct.pack("<i", 8 * at)  # mov rdi, [rbx + ..]
-            code += b"\x48\x8b\xb3" + struct.pack("<i", 8 * (at + 1))  # mov rsi, [rbx + ..]
-            code += b"\x48\xba" + struct.pack("<Q", step.nbytes)  # mov rdx, ..
-            code += b"\x48\xb8" + struct.pack("<Q", _address("memcpy")) + b"\xff\xd0"  # mov rax, ..; call rax
-            continue
-        code += b"\x48\x8d\xbb" + struct.pack("<i", 8 * at)  # lea rdi, [rbx + ..]
-        code += b"\x48\xb8" + struct.pack("<Q", where(step.name)) + b"\xff\xd0"  # mov rax, ..; call rax
-        code += b"\x48\x85\xc0\x0f\x85"  # test rax, rax; jnz the end
-        ends.append(len(code))
-        code += bytes(4)
+        match step:
+            case _Kernel():
+                code += b"\x48\x8d\xbb" + struct.pack("<i", 8 * at)  # lea rdi, [rbx + ..]
+                code += b"\x48\xb8" + struct.pack("<Q", where(step.name)) + b"\xff\xd0"  # mov rax, ..; call rax
+                jump(b"\x48\x85\xc0\x0f\x85", end)  # test rax, rax; jnz
+            case _Copy():
+                code += b"\x48\x8b\xbb" + struct.pack("<i", 8 * at)  # mov rdi, [rbx + ..]
+                code += b"\x48\x8b\xb3" + struct.pack("<i", 8 * (at + 1))  # mov rsi, [rbx + ..]
+                code += b"\x48\xba" + struct.pack("<Q", step.nbytes)  # mov rdx, ..
+                code += b"\x48\xb8" + struct.pack("<Q", _address("memcpy")) + b"\xff\xd0"  # mov rax, ..; call rax
+            case _Unless():
+                code += b"\x48\x8b\x83" + struct.pack("<i", 8 * at)  # mov rax, [rbx + ..]
+                if step.nbytes == 1:
+                    jump(b"\x80\x38\x00\x0f\x84", step.label)  # cmp byte [rax], 0; jz
+                else:
+                    jump(b"\x83\x38\x00\x0f\x85", step.label)  # cmp dword [rax], 0; jnz
+            case _Jump():
+                jump(b"\xe9", step.label)  # jmp
+            case _Label():
+                labels[step.label] = len(code)
     code += b"\x31\xc0"  # xor eax, eax
-    for at in ends:
-        code[at : at + 4] = struct.pack("<i", len(code) - at - 4)
+    labels[end] = len(code)
+    for at, label in jumps:
+        code[at - 4 : at] = struct.pack("<i", labels[label] - at)
     return bytes(code + b"\x5b\xc3")  # pop rbx; ret

@@ -74,6 +74,24 @@ def test_dtypes(engine, dtype):
     assert torch.equal(kept, torch.where(x == y, x, y)) and torch.equal(differ, x != y)
 
 
+@pytest.mark.parametrize("number", [-1.0, 0.0, 1.0, 2.0])
+@pytest.mark.parametrize("kind", [bool, np.int32])
+def test_conditions(engine, number, kind):
+    def either(x):
+        index = (x[0] > 0) if kind is bool else x[0].astype(jnp.int32)
+        one, two = (lambda v: jnp.flip(v * 3, 0)), lambda v: jnp.where(v > 0, v, jnp.flip(v, 0) - 5)
+        found = jax.lax.cond(index, one, two, x) if kind is bool else jax.lax.switch(index, [two, one], x)
+        return [found + 1]
+
+    row = ((64,), F32)
+    _, found = made(engine, either, [row], [row])
+    assert found is not None
+    x = torch.randn(64)
+    x[0] = number
+    (out,) = called(found, [x], [torch.empty(64)])
+    torch.testing.assert_close(out, 1 + (x.flip(0) * 3 if number > 0 else torch.where(x > 0, x, x.flip(0) - 5)))
+
+
 def test_a_matrix_product_is_left_to_xla(engine):
     square = ((64, 64), F32)
     assert made(engine, lambda x, y: [x @ y], [square, square], [square])[1] is None
