@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inductor_backend.ops import elementary, whole
-from inductor_backend.ops.exact import exp, exp2, fence, in_double
+from inductor_backend.ops.exact import exp, exp2, fence, in_double, signed
 from inductor_backend.ops.pointwise import at_least, clamp
 from inductor_backend.ops.table import COMPLEX_TO_FLOAT, INT_TO_FLOAT, KEEP, NO_OPMATH, POINTWISE, cast, pointwise, row
 
@@ -29,20 +29,20 @@ for _name, _fn in {
     "log2": elementary.log2,
     "log10": elementary.log10,
     "log1p": elementary.log1p,
-    "sqrt": jnp.sqrt,
+    "sqrt": signed(jnp.sqrt, "imag", 1),
     "rsqrt": elementary.rsqrt,
     "sin": elementary.sin,
     "cos": elementary.cos,
     "tan": elementary.tan,
-    "asin": elementary.asin,
-    "acos": elementary.acos,
-    "atan": elementary.atan,
+    "asin": signed(elementary.asin, "imag", 1),
+    "acos": signed(elementary.acos, "imag", -1),
+    "atan": signed(elementary.atan, "real", 1),
     "sinh": elementary.sinh,
     "cosh": elementary.cosh,
     "tanh": jnp.tanh,
-    "asinh": elementary.asinh,
-    "acosh": elementary.acosh,
-    "atanh": elementary.atanh,
+    "asinh": signed(elementary.asinh, "real", 1),
+    "acosh": signed(elementary.acosh, "imag", 1),
+    "atanh": signed(elementary.atanh, "imag", 1),
     "erf": elementary.erf,
     "erfc": in_double(lax.erfc),
     "erfinv": elementary.erfinv,

@@ -69,6 +69,24 @@ def in_double(fn):
     return wider
 
 
+def signed(fn, part: str, sign: int):
+    """`fn` whose real or imaginary part has the sign of that part of a complex argument, or the opposite one.
+
+    XLA's own take a zero for a positive one, which puts numbers on the wrong side of a branch cut.
+    """
+
+    def apply(x):
+        y = fn(x)
+        if not jnp.issubdtype(y.dtype, jnp.complexfloating):
+            return y
+        side = sign * getattr(x, part)
+        if part == "real":
+            return jax.lax.complex(jnp.copysign(y.real, side), y.imag)
+        return jax.lax.complex(y.real, jnp.copysign(y.imag, side))
+
+    return apply
+
+
 def _exponential(fn, largest):
     """`fn`, infinite from where its power is too large.
 

@@ -154,3 +154,41 @@ def test_search_beside_nan(right):
 
     for edges in ([-1.0, 0.0, 1.0, NAN], [-INF, 0.0, 0.0, 2.0, INF], [], [NAN], [1.0]):
         exactly(search, values, torch.tensor(edges))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_complex_functions_on_both_sides_of_their_cuts(dtype):
+    parts = torch.tensor([0.0, -0.0, 0.5, -0.5, 2.5, -2.5], dtype=dtype)
+    z = torch.complex(parts.repeat_interleave(6), parts.repeat(6))
+    names = [
+        "sqrt",
+        "log",
+        "asin",
+        "acos",
+        "asinh",
+        "acosh",
+        "atan",
+        "atanh",
+        "exp",
+        "sinh",
+        "cosh",
+        "tanh",
+        "abs",
+        "angle",
+    ]
+    whole = torch.tensor([complex(INF, NAN), complex(NAN, -INF), complex(3, -4)])
+    check(
+        lambda z, w: ([torch.view_as_real(getattr(z, n)() + 0j) for n in names], w.abs()),
+        z,
+        whole,
+        rtol=2e-6,
+        atol=1e-6,
+    )
+
+    def sides(z):
+        values = [getattr(z, n)() for n in names[:-2]]
+        return [torch.signbit(v.real) & (v.real.abs() > 1e-3) for v in values], [
+            torch.signbit(v.imag) & (v.imag.abs() > 1e-3) for v in values
+        ]
+
+    check(sides, z)

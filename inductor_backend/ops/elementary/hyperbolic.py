@@ -11,6 +11,8 @@ import jax.numpy as jnp
 
 def cosh(x):
     """Hyperbolic cosine: XLA's own rounds |x| - log(2), which large numbers show."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return jnp.cosh(x)
     root = jnp.exp(jnp.abs(x) * 0.5)
     half = 0.5 * root * root
     return half + 0.25 / half
@@ -18,6 +20,8 @@ def cosh(x):
 
 def sinh(x):
     """Hyperbolic sine, as `cosh`; XLA's own near zero."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return jnp.sinh(x)
     root = jnp.exp(jnp.abs(x) * 0.5)
     half = 0.5 * root * root
     return jnp.where(jnp.abs(x) > 1, jnp.copysign(half - 0.25 / half, x), jnp.sinh(x))
