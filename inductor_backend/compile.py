@@ -212,6 +212,8 @@ class CompiledGraph:
                 inline = launches.inline_of if self.place is None else self.place.inline
                 refuses = reject if self.place is None else self.place.reject
                 plan = analyse(self.gm, actual, self.refused, refuses, self.numbers, inline)
+                if self.place is not None and plan.unsized:
+                    raise Unbacked(next(iter(plan.unsized.values())))
                 if self.place is not None:
                     self.place.prepare(plan)
             except Diagnostic as diagnostic:

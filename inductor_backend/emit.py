@@ -303,16 +303,31 @@ def reject(node: Node, plan: Graph) -> str | None:
     if entry.tied is not None and _ties_show(node, entry):
         return "equal elements are likely, and only ATen knows in which order its sort leaves them"
     if entry.supports is not None:
-        meta = lambda n: plan.static[n] if n in plan.static else n.meta.get("val")
-        args = torch.fx.map_arg(node.args, meta)
-        kwargs = torch.fx.map_arg(node.kwargs, meta)
-        kwargs = {k: v for k, v in kwargs.items() if not _placement(k)}
         try:
-            if not entry.supports(*args, **kwargs):
-                return "these arguments are outside the operator's row"
-        except (TypeError, AttributeError, IndexError):
+            try:
+                supported = _supported(node, entry, lambda n: plan.static.get(n, n.meta.get("val")))
+            except RuntimeError:  # a size that depended on data when the graph was traced: it is known by now
+                supported = _supported(node, entry, lambda n: plan.static.get(n, _sized(plan.specs.get(n))))
+        except (TypeError, AttributeError, IndexError, RuntimeError):
+            supported = False
+        if not supported:
             return "these arguments are outside the operator's row"
     return "" if _library_pays(node, plan, entry) else None
+
+
+def _supported(node: Node, entry: Row, known: Callable[[Node], Any]) -> bool:
+    args, kwargs = torch.fx.map_arg(node.args, known), torch.fx.map_arg(node.kwargs, known)
+    supports = entry.supports or (lambda *args, **kwargs: True)
+    return bool(supports(*args, **{k: v for k, v in kwargs.items() if not _placement(k)}))
+
+
+def _sized(spec: Any) -> Any:
+    """An example tensor of these sizes, without memory."""
+    if not isinstance(spec, Spec):
+        return None
+    room = spec.offset + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides)) + 1
+    whole = torch.empty((max(room, 1),), dtype=spec.dtype, device="meta")
+    return whole.as_strided(spec.shape, spec.strides, spec.offset)
 
 
 def _library_pays(node: Node, plan: Graph, entry: Row) -> bool:

@@ -127,6 +127,8 @@ class Graph:
     wraps: dict[Node, Growth] = field(default_factory=dict)
     #: nodes that ATen does faster than a jitted segment would (see `ops/library.py`): in `aten` too, without a reason
     library: set[Node] = field(default_factory=set)
+    #: nodes whose sizes, or values, are known only after an operator before them has run: why
+    unsized: dict[Node, str] = field(default_factory=dict)
     #: positions of outputs that only a backward graph sees
     saved: frozenset[int] = frozenset()
 
@@ -334,7 +336,7 @@ def analyse(
     if visible and not any(is_tangent(n) for n in placeholders):
         plan.saved = frozenset(range(max(visible) + 1, len(plan.outputs)))
 
-    live = _live(nodes, output)
+    live = _live(nodes, output, symbols)
     body: list[Node] = []
     for node in nodes:
         if node.op == "placeholder":
@@ -345,10 +347,14 @@ def analyse(
         if node.op == "call_function" and is_write(node):
             plan.writes.append(Write(*arguments(node)[:2]))
             continue
-        plan.specs[node] = spec_of(node.meta.get("val"), symbols)
-        if node.op == "call_function" and _numbers_only(node):
-            plan.static[node] = concrete(node.meta["val"], symbols)
-            continue
+        try:
+            plan.specs[node] = spec_of(node.meta.get("val"), symbols)
+            if node.op == "call_function" and _numbers_only(node):
+                plan.static[node] = concrete(node.meta["val"], symbols)
+                continue
+        except Unbacked as unknown:
+            plan.specs[node] = None
+            plan.unsized[node] = f"a size depends on data ({unknown})"
         body.append(node)
     for node, value in zip(placeholders, actual, strict=True):
         if node in numbers:
@@ -382,10 +388,11 @@ def sorted_nodes(graph: torch.fx.Graph) -> list[Node]:
     return ordered
 
 
-def _live(nodes: list[Node], output: Node) -> set[Node]:
+def _live(nodes: list[Node], output: Node, symbols: Mapping[sympy.Symbol, Any]) -> set[Node]:
     live: set[Node] = {output}
     for node in reversed(nodes):
-        if node in live or (node.op == "call_function" and is_mutable(node)) or _effect(node) or is_assertion(node):
+        kept = _effect(node) or is_assertion(node) or _asserts_number(node, symbols)
+        if node in live or (node.op == "call_function" and is_mutable(node)) or kept:
             live.add(node)
             live.update(flat((node.args, node.kwargs)))
     return live
@@ -394,6 +401,18 @@ def _live(nodes: list[Node], output: Node) -> set[Node]:
 def is_assertion(node: Node) -> bool:
     """Whether a node only looks at a condition, and raises."""
     return node.op == "call_function" and name_of(node.target).startswith("aten._assert_async.")
+
+
+def _asserts_number(node: Node, symbols: Mapping[sympy.Symbol, Any]) -> bool:
+    """Whether a node asserts something of a number that depends on data; of other numbers Dynamo's guards know."""
+    if node.op != "call_function" or name_of(node.target) != "aten._assert_scalar.default":
+        return False
+    condition = arguments(node)[0]
+    try:
+        concrete(condition.meta.get("val") if isinstance(condition, Node) else condition, symbols)
+    except Unbacked:
+        return True
+    return False
 
 
 def _effect(node: Node) -> bool:
@@ -410,6 +429,8 @@ def _why_aten(
     """Why a node runs in ATen; "" when that needs no note; None when it is jitted."""
     if node.op == "get_attr":
         return ""
+    if node in plan.unsized or any(n in plan.unsized for n in flat((node.args, node.kwargs))):
+        return _why_unsized(node, plan)
     if node.target is operator.getitem:
         return "" if node.args[0] in plan.aten else None
     if node.name in refused:
@@ -423,6 +444,14 @@ def _why_aten(
         plan.inlined[node] = found
         return None
     return reject(node, plan)
+
+
+def _why_unsized(node: Node, plan: Graph) -> str:
+    """Why a node that makes or reads something of unknown size runs in ATen; numbers and pieces need no note."""
+    if _numbers_only(node) or node.target is operator.getitem or node.meta.get("val") is None:
+        return ""
+    read = [plan.unsized[n] for n in flat((node.args, node.kwargs)) if n in plan.unsized]
+    return plan.unsized.get(node, read[0] if read else "")
 
 
 def _schedule(body: list[Node], plan: Graph) -> list[Segment]:
