@@ -1,18 +1,22 @@
 """Options and modes: what is accepted, and what a bad one says."""
 
 import os
+import re
 import subprocess
 import sys
 import warnings
 
+import jax
 import pytest
 import torch
 import torch.nn.functional as F
 from tpu_cases import rand
 
 import inductor_backend
+from bridge import compat
 from bridge.diagnostics import Diagnostic, strict
 from bridge.diagnostics.errors import DiagnosticNote
+from bridge.engine import Engine
 
 
 @pytest.mark.parametrize("mode", [None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
@@ -117,6 +121,31 @@ def test_every_kernels_mode_gives_eagers_values(kernels, emitted):
     torch.testing.assert_close(mine, theirs)
     formed = sum(len(source.kernels) for assembly in emitted for source in assembly.sources)
     assert (formed == 0) == (kernels == "none")
+
+
+def test_a_kernel_on_the_cpu_is_the_program_that_plain_code_is(monkeypatch):
+    """Why there is nothing to measure there: XLA makes the same instructions of both."""
+    compiled = []
+    real = Engine.compile
+
+    def recorded(self, function, avals, text):
+        compiled.append((function, avals))
+        return real(self, function, avals, text)
+
+    def f(x, w):
+        return F.gelu(torch.softmax(x @ w, -1) * 2 + 1).sum(0), F.layer_norm(x, (64,))
+
+    monkeypatch.setattr(Engine, "compile", recorded)
+    programs = []
+    for kernels in ("all", "none"):
+        torch._dynamo.reset()
+        torch.compile(f, backend="pallas", options={"kernels": kernels})(rand(32, 64), rand(64, 64))
+        function, avals = compiled[-1]
+        with compat.x64():
+            text = jax.jit(function).lower(*avals).compile().as_text()
+        text = re.sub(r"%?[\w.\-]+\.\d+|%[\w.\-]+", "%", re.sub(r", metadata=\{[^}]*\}", "", text))
+        programs.append(sorted(line for line in text.split("\n") if " = " in line and "file_name" not in line))
+    assert programs[0] == programs[1] and len(programs[0]) > 20
 
 
 @pytest.mark.parametrize("kernels", ["all", "none"])
