@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from inductor_backend.ops import whole
+from inductor_backend.ops.elementary import fmod as modulo
 from inductor_backend.ops.elementary import power, rsqrt
 from inductor_backend.ops.exact import divide, exp2, fence, scaled
 from inductor_backend.ops.table import (
@@ -93,7 +94,7 @@ def _pair(x, y):
 
 
 def _fmod(x, y):
-    return lax.rem(*_pair(x, y))
+    return modulo(*_pair(x, y))
 
 
 def _whole_quotient(x, y):
@@ -110,7 +111,7 @@ def _floor_divide(x, y):
             return quotient
         return jnp.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
     # C's fmod algorithm: floor(x / y) alone is off by one when the quotient rounds up to an integer.
-    mod = lax.rem(x, y)
+    mod = modulo(x, y)
     quotient = divide(x - mod, y)
     quotient = jnp.where((mod != 0) & ((y < 0) != (mod < 0)), quotient - 1, quotient)
     floored = jnp.floor(quotient)
@@ -160,7 +161,7 @@ def floor_divide(x, y):
 def remainder(x, y):
     """Python's modulo: the result has the divisor's sign."""
     x, y = _pair(x, y)
-    mod = lax.rem(x, y) if jnp.issubdtype(x.dtype, jnp.floating) else _whole_quotient(x, y)[1]
+    mod = modulo(x, y)
     if jnp.issubdtype(mod.dtype, jnp.unsignedinteger):
         return mod
     return jnp.where((mod != 0) & ((y < 0) != (mod < 0)), mod + y, mod)

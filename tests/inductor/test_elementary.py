@@ -152,3 +152,17 @@ def test_large_angles():
     x = torch.cat([torch.linspace(-3e8, 3e8, 2000), torch.tensor([1e30, -3e38, INF])])
     for angles in (x, x.double(), x.double() * 1e200):
         check(lambda x: (x.sin(), x.cos(), x.tan()), angles, rtol=2e-5, atol=1e-6)
+
+
+def test_remainders_are_exact():
+    rng = np.random.default_rng(2)
+    x, y = spread(rng, 2000, -30, 30, True), spread(rng, 2000, -30, 30, True)
+    y[:600] = x[:600] / np.rint(np.exp2(rng.uniform(0, 27, 600)))  # quotients near whole numbers
+    small = np.abs(x / y) < 2.0**27
+    special = torch.tensor(SPECIAL)
+    pairs = special.repeat_interleave(len(special)), special.repeat(len(special))
+    for a, b in ((x[small], y[small]), (x, y), pairs):
+        a, b = (torch.as_tensor(v).float() for v in (a, b))
+        got = check(lambda a, b: (a.fmod(b), a.remainder(b), a // b), a, b, rtol=0, atol=0)
+        real = got[0] == got[0]
+        assert torch.equal(torch.signbit(got[0][real]), torch.signbit(a.fmod(b)[real]))
