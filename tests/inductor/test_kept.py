@@ -1,194 +1,245 @@
 """Compiled graphs on disk: a second process builds nothing, and every file may be broken, foreign or gone."""
 
+import json
 import os
 import pickle
 import subprocess
 import sys
-import textwrap
 
 import pytest
-
-#: Runs `body` with the cache in `folder`, and prints what was planned and compiled, and what `body` leaves in `out`.
-_FRAME = """
-import json
 import torch
-torch.set_num_threads({threads})
+
 import inductor_backend
-import inductor_backend.compile as compiler
-import bridge.engine as engine
-
-counts = {{"planned": 0, "compiled": 0}}
-before = compiler.CompiledGraph.__init__, engine.Engine._compiled
-
-def planned(self, *args, **kwargs):
-    counts["planned"] += 1
-    return before[0](self, *args, **kwargs)
-
-def compiles(self, *args, **kwargs):
-    counts["compiled"] += 1
-    return before[1](self, *args, **kwargs)
-
-compiler.CompiledGraph.__init__, engine.Engine._compiled = planned, compiles
-torch.manual_seed(0)
-{body}
-print(json.dumps([counts["planned"], counts["compiled"], inductor_backend.compile_count(), out]))
-"""
+from bridge import diskcache
+from bridge.diagnostics import Diagnostic, DiagnosticNote
+from bridge.engine import Engine
+from inductor_backend.compile import CompiledGraph
+from inductor_backend.kept import compat
 
 TRAINING = """
+import json
+import torch
+torch.set_num_threads(1)
+import inductor_backend.compile as compiler
+from bridge.engine import Engine
+
+counts = [0, 0]
+planned, compiled = compiler.CompiledGraph.__init__, Engine._compiled
+
+def plan(self, *args, **kwargs):
+    counts[0] += 1
+    return planned(self, *args, **kwargs)
+
+def compile_(self, *args, **kwargs):
+    counts[1] += 1
+    return compiled(self, *args, **kwargs)
+
+compiler.CompiledGraph.__init__, Engine._compiled = plan, compile_
+torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 3))
 optimiser = torch.optim.AdamW(net.parameters(), lr=0.01)
-compiled, step = torch.compile(net, backend="pallas"), torch.compile(optimiser.step, backend="pallas")
+model, step = torch.compile(net, backend="pallas"), torch.compile(optimiser.step, backend="pallas")
 x, y = torch.randn(5, 8), torch.tensor([0, 1, 2, 1, 0])
-out = []
+losses = []
 for _ in range(3):
     optimiser.zero_grad()
-    loss = torch.nn.functional.cross_entropy(compiled(x), y)
+    loss = torch.nn.functional.cross_entropy(model(x), y)
     loss.backward()
     step()
-    out.append(loss.item())
+    losses.append(loss.item())
+print(json.dumps([*counts, compiler.compile_count(), losses]))
 """
 
-INFERENCE = """
-def f(x, i, y):
+
+def test_processes_share_what_they_compile(tmp_path):
+    """Two at once, with nothing there; then a third."""
+    script = tmp_path / "script.py"
+    script.write_text(TRAINING)
+    env = os.environ | {"TORCH_PALLAS_CACHE_DIR": str(tmp_path / "cache")}
+    start = lambda: subprocess.Popen([sys.executable, str(script)], env=env, stdout=subprocess.PIPE, text=True)
+    results = [json.loads(p.communicate()[0].splitlines()[-1]) for p in (start(), start())]
+    results.append(json.loads(start().communicate()[0].splitlines()[-1]))
+    losses = [r.pop() for r in results]
+    assert losses[0] == losses[1] == losses[2] and losses[0][2] < losses[0][0]
+    assert results[0][0] == 3 and results[0][2] == 3
+    assert results[2] == [0, 0, 3]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A folder of the test's own, and what was planned and compiled since `anew` made this process a new one."""
+
+    class Seen:
+        folder = tmp_path
+        counts = (0, 0)
+
+        def anew(self):
+            compat._own.clear()
+            torch._dynamo.reset()
+            Seen.counts = (0, 0)
+
+        def files(self, kind="graphs"):
+            return sorted((tmp_path / kind).glob("*"))
+
+    def counting(before, place):
+        def call(*args, **kwargs):
+            Seen.counts = tuple(n + (i == place) for i, n in enumerate(Seen.counts))
+            return before(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setenv("TORCH_PALLAS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(CompiledGraph, "__init__", counting(CompiledGraph.__init__, 0))
+    monkeypatch.setattr(Engine, "_compiled", counting(Engine._compiled, 1))
+    seen = Seen()
+    seen.anew()
+    return seen
+
+
+def mixed(x, i, y):
     y.add_(1)
     return (x.t() + y).softmax(-1), x[i], torch.nn.functional.dropout(x, 0.5), x.t()
 
-x, y = torch.randn(4, 6), torch.randn(6, 4)
-results = torch.compile(f, backend="pallas")(x, torch.tensor([3, 0]), y)
-assert results[3].data_ptr() == x.data_ptr()
-out = [t.tolist() for t in (*results, y)] + [results[0].stride()]
-"""
 
-REFUSED = """
-f = torch.compile(lambda x, i: x[i] * 2, backend="pallas")
-f(torch.ones(4), torch.tensor([3]))
-try:
-    f(torch.ones(4), torch.tensor([4]))
-    out = "nothing"
-except Exception as refused:
-    out = str(refused)
-"""
+def run_mixed():
+    """Values, strides and aliasing of `mixed`, and what it wrote."""
+    torch.manual_seed(0)
+    x, y = torch.randn(4, 6), torch.randn(6, 4)
+    results = torch.compile(mixed, backend="pallas")(x, torch.tensor([3, 0]), y)
+    assert results[3].data_ptr() == x.data_ptr()
+    return [t.tolist() for t in (*results, y)] + [r.stride() for r in results]
 
 
-def run(folder, body, threads=1, **environment):
-    """[graphs planned, programs compiled, compile_count(), out] of a process of its own."""
-    import json
-
-    script = folder / "script.py"
-    script.write_text(_FRAME.format(body=textwrap.dedent(body), threads=threads))
-    env = os.environ | {"TORCH_PALLAS_CACHE_DIR": str(folder / "cache"), **environment}
-    done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+def test_values_strides_writes_and_random_numbers(cache):
+    first = run_mixed()
+    assert cache.counts == (1, 1)
+    cache.anew()
+    before = inductor_backend.compile_count()
+    assert run_mixed() == first
+    assert cache.counts == (0, 0) and inductor_backend.compile_count() == before + 1
 
 
-def files(folder, kind="graphs"):
-    return sorted((folder / "cache" / kind).glob("*"))
+def test_gradients(cache):
+    x = torch.randn(3, 5, requires_grad=True)
+
+    def gradient():
+        f = torch.compile(lambda x: (x.exp() * x.softmax(-1)).sum(), backend="pallas")
+        return torch.autograd.grad(f(x), x)[0]
+
+    first = gradient()
+    assert cache.counts[0] == 2
+    cache.anew()
+    assert torch.equal(gradient(), first)
+    assert cache.counts == (0, 0)
 
 
-@pytest.mark.parametrize(("body", "graphs"), [(TRAINING, 3), (INFERENCE, 1), (REFUSED, 1)])
-def test_a_second_process_builds_nothing(tmp_path, body, graphs):
-    first, second = run(tmp_path, body), run(tmp_path, body)
-    assert first[0] == first[2] == graphs and first[1] >= graphs
-    assert second[:3] == [0, 0, graphs]
-    assert second[3] == first[3]
+def test_refusals_name_the_line(cache):
+    def refused():
+        f = torch.compile(lambda x, i: x[i] * 2, backend="pallas")
+        f(torch.ones(4), torch.tensor([3]))
+        with pytest.raises(Diagnostic) as caught:
+            f(torch.ones(4), torch.tensor([4]))
+        return str(caught.value)
+
+    first = refused()
+    cache.anew()
+    assert refused() == first and "x[i] * 2" in first
+    assert cache.counts == (0, 0)
 
 
-def test_broken_files_are_compiled_again(tmp_path):
-    first = run(tmp_path, INFERENCE)
-    (graph,), (program,) = files(tmp_path), files(tmp_path, "programs")
+def test_broken_and_foreign_files_are_compiled_again(cache):
+    first = run_mixed()
+    (graph,), (program,) = cache.files(), cache.files("programs")
     whole = graph.read_bytes()
-    for broken in (whole[:100], b"", whole[:-3] + b"\0\0\0"):
-        graph.write_bytes(broken)
-        assert run(tmp_path, INFERENCE)[3] == first[3]
-    program.write_bytes(b"nothing")
-    again = run(tmp_path, INFERENCE)
-    assert again[0] == 0 and again[1] == 1 and again[3] == first[3]
-
-
-def test_foreign_entries_are_compiled_again(tmp_path, monkeypatch):
-    from bridge import diskcache
-
-    first = run(tmp_path, INFERENCE)
-    (graph,) = files(tmp_path)
-    monkeypatch.setenv("TORCH_PALLAS_CACHE_DIR", str(tmp_path / "cache"))
+    foreign = []
     for content in (b"no pickle", pickle.dumps({"of": "others"}), pickle.dumps(None)):
         diskcache.put("graphs", "other", content)
-        other = next(path for path in files(tmp_path) if path != graph)
-        os.replace(other, graph)
-        found = run(tmp_path, INFERENCE)
-        assert found[0] == 1 and found[3] == first[3]
+        (other,) = (path for path in cache.files() if path != graph)
+        foreign.append(other.read_bytes())
+        other.unlink()
+    for broken in (whole[:100], b"", whole[:-3] + b"\0\0\0", *foreign):
+        graph.write_bytes(broken)
+        cache.anew()
+        assert run_mixed() == first
+        assert cache.counts == (1, 0)
+    program.write_bytes(b"nothing")
+    cache.anew()
+    assert run_mixed() == first
+    assert cache.counts == (0, 1)
 
 
-def test_other_threads_options_and_lines_are_other_graphs(tmp_path):
-    body = "out = torch.compile(lambda x: x.softmax(-1), backend='pallas'{})(torch.ones(4, 8)).tolist()"
-    plain = body.format("")
-    run(tmp_path, plain)
-    assert run(tmp_path, body.format(", options={'kernels': 'none'}"))[0] == 1
-    assert run(tmp_path, "\n" + plain)[:2] == [1, 0]  # its diagnostics name another line; the program is the same
-    assert run(tmp_path, plain, threads=2)[1] == 1
-    assert run(tmp_path, plain)[:2] == [0, 0]
-    assert run(tmp_path, plain, TORCH_PALLAS_CACHE="0")[:2] == [1, 1]
+def test_threads_and_options_are_part_of_the_key(cache):
+    def softmax(**options):
+        cache.anew()
+        torch.compile(lambda x: x.softmax(-1), backend="pallas", **options)(torch.ones(4, 8))
+        return cache.counts
+
+    assert softmax() == (1, 1)
+    assert softmax(options={"kernels": "none"})[0] == 1
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert softmax()[1] == 1
+    finally:
+        torch.set_num_threads(threads)
+    assert softmax() == (0, 0)
 
 
-def test_what_is_not_torchs_is_not_kept(tmp_path):
-    body = """
+def test_a_line_that_moved_is_another_graph_of_the_same_program(cache):
+    for moved, counts in (("", (1, 1)), ("\n", (1, 0)), ("", (0, 0))):
+        scope = {}
+        exec(compile(f"{moved}f = lambda x: x.softmax(-1)", "moved.py", "exec"), scope)
+        cache.anew()
+        torch.compile(scope["f"], backend="pallas")(torch.ones(4, 8))
+        assert cache.counts == counts
+
+
+def test_switched_off(cache, monkeypatch):
+    monkeypatch.setenv("TORCH_PALLAS_CACHE", "0")
+    run_mixed()
+    cache.anew()
+    run_mixed()
+    assert cache.counts == (1, 1) and not cache.files()
+
+
+def test_what_is_not_torchs_is_not_kept(cache):
     @torch.library.custom_op("kept_test::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:
-        return x * {factor}
+        return x * 2
 
-    twice.register_fake(lambda x: torch.empty_like(x))
-    out = torch.compile(lambda x: twice(x) + 1, backend="pallas")(torch.ones(3)).tolist()
-    """
-    assert run(tmp_path, body.format(factor=2))[3] == [3.0] * 3
-    assert run(tmp_path, body.format(factor=5))[3] == [6.0] * 3
-    assert not files(tmp_path)
+    twice.register_fake(torch.empty_like)
+    with pytest.warns(DiagnosticNote, match="TPB403"):
+        torch.compile(lambda x: twice(x) + 1, backend="pallas")(torch.ones(3))
+    assert not cache.files()
 
 
-def test_inputs_that_share_memory_are_not_mistaken_for_others(tmp_path):
-    body = """
+def test_inputs_that_share_memory_are_not_mistaken_for_others(cache):
     def f(x, y):
         x.add_(1)
         return y * 2
 
-    base = torch.zeros(8)
-    pair = {pair}
-    out = torch.compile(f, backend="pallas")(*pair).tolist()
-    """
-    assert run(tmp_path, body.format(pair="(base[:4], torch.zeros(8)[:4])"))[3] == [0.0] * 4
-    assert run(tmp_path, body.format(pair="(base[:4], base[:4].view(4))"))[3] == [2.0] * 4
+    def run(shared):
+        cache.anew()
+        base = torch.zeros(8)
+        pair = (base[:4], base[:4].view(4)) if shared else (base[:4], torch.zeros(8)[:4])
+        return torch.compile(f, backend="pallas")(*pair).tolist()
+
+    for shared in (False, True, True, False):
+        assert run(shared) == [2.0 if shared else 0.0] * 4
 
 
-def test_two_processes_at_once(tmp_path):
-    env = os.environ | {"TORCH_PALLAS_CACHE_DIR": str(tmp_path / "cache")}
-    script = tmp_path / "both.py"
-    script.write_text(_FRAME.format(body=INFERENCE, threads=1))
-    both = [subprocess.Popen([sys.executable, str(script)], env=env, stdout=subprocess.PIPE, text=True) for _ in "ab"]
-    results = [p.communicate()[0].splitlines()[-1] for p in both]
-    assert results[0] == results[1]
-    assert len(files(tmp_path)) == 1
-
-
-def test_torch_is_left_as_it_was(tmp_path, monkeypatch):
-    import torch
+def test_torch_is_left_as_it_was(cache):
     import torch._functorch.config as functorch_config
     from torch._functorch._aot_autograd import graph_compile
     from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
     from torch._inductor import codecache
 
-    monkeypatch.setenv("TORCH_PALLAS_CACHE_DIR", str(tmp_path))
-    look = lambda: (
-        dict(vars(AOTAutogradCache)),
-        dict(vars(codecache.CacheBase)),
-        codecache.torch_key,
-        graph_compile._cache_autograd_info,
-        functorch_config.bundled_autograd_cache,
-        functorch_config.enable_autograd_cache,
-        torch.compiler.config.cache_key_tag,
-    )
+    def look():
+        classes = dict(vars(AOTAutogradCache)), dict(vars(codecache.CacheBase))
+        settings = functorch_config.bundled_autograd_cache, functorch_config.enable_autograd_cache
+        functions = codecache.torch_key, graph_compile._cache_autograd_info
+        return classes, settings, functions, torch.compiler.config.cache_key_tag
+
     before = look()
-    torch.compile(lambda x: x * 2, backend="pallas")(torch.ones(3))
+    run_mixed()
     assert look() == before
-    # Inductor's own cache is not touched: the same graph, compiled by it, is its own.
-    torch._dynamo.reset()
-    assert torch.equal(torch.compile(lambda x: x * 2)(torch.ones(3)), torch.full((3,), 2.0))
