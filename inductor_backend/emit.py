@@ -140,6 +140,9 @@ class Emitter:
         if node in self.plan.inlined:
             return self.inlined(node)
         entry, spec, narrow = needed_row(node), self.plan.specs[node], None
+        if isinstance(spec, Spec) and not spec.numel:
+            # XLA's compiler crashes on some functions of nothing: a softmax of rows without elements.
+            return f"jnp.zeros({spec.shape!r}, {dtype_name(spec.dtype)})"
         if entry.kind == MATMUL and entry.ident in ("mm", "bmm", "addmm", "baddbmm"):
             return self.product(node, entry.ident)
         compute = None

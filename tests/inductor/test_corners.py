@@ -192,3 +192,12 @@ def test_complex_functions_on_both_sides_of_their_cuts(dtype):
         ]
 
     check(sides, z)
+
+
+def test_functions_of_nothing():
+    def functions(x):
+        wide, high = x[:, :0], x[:0]
+        softmax = [torch.softmax(y, 1) for y in (wide, high)] + [torch.log_softmax(y, 1) for y in (wide, high)]
+        return softmax, torch.logsumexp(wide, 1), wide.sum(1), high.prod(0), high @ x.t(), wide @ wide.t(), high + 1
+
+    exactly(functions, torch.ones(3, 4))
