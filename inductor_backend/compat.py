@@ -22,6 +22,8 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import clone_preserve_strides, elementwise_dtypes
 from torch.utils import _pytree as pytree
 
+from inductor_backend import decompositions
+
 __all__ = [
     "PROMOTION",
     "OpOverload",
@@ -108,7 +110,6 @@ def front_half(
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.decomposition import select_decomp_table
 
-    aten = torch.ops.aten
     with (
         functorch_config.patch(enable_autograd_cache=False),
         cache or contextlib.nullcontext(),
@@ -121,32 +122,8 @@ def front_half(
         ),
     ):
         table = {op: how for op, how in select_decomp_table().items() if str(op) not in undecomposed}
-        table[aten.roll.default] = _roll
-        for overload in aten.linspace.overloads():
-            if "out" not in overload:
-                table[getattr(aten.linspace, overload)] = _linspace
+        table |= decompositions.ours(table)
         return cast(Any, compile_fx(gm, inputs, inner_compile=inner_compile, decompositions=table))
-
-
-def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> torch.Tensor:
-    """`roll` as slices; torch's own decomposition is an `index_select`, which loses the layout that eager keeps."""
-    if not x.numel():
-        return x.clone()
-    if not dims:
-        return _roll(x.reshape(-1), shifts, (0,)).reshape(x.shape)
-    rolled = x
-    for shift, dim in zip(shifts, dims, strict=True):
-        size = x.shape[dim]
-        first = (size - shift) % size
-        rolled = torch.cat([rolled.narrow(dim, first, size - first), rolled.narrow(dim, 0, first)], dim)
-    return torch.ops.aten.copy.default(torch.empty_like(x), rolled)
-
-
-def _linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **kw: Any) -> Any:
-    """`linspace`; of whole numbers it stays: torch's own decomposition keeps the ends' fractions, and steps in f32."""
-    if dtype is None or dtype.is_floating_point or dtype.is_complex or steps < 2:
-        return torch._refs.linspace(start, end, steps, dtype=dtype, **kw)
-    return NotImplemented
 
 
 def output_code_log() -> logging.Logger:

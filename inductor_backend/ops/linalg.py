@@ -11,9 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 
 from inductor_backend.ops import whole
-from inductor_backend.ops.matmul import dot
+from inductor_backend.ops.matmul import addmm, dot
 from inductor_backend.ops.table import MATMUL, cast, row
 
 lax = jax.lax
@@ -160,7 +161,10 @@ def householder_product(a, tau):
     grows=whole.PRODUCT_WITH_ADDEND,
 )
 def addbmm(c, a, b, beta=1, alpha=1):
-    """Beta * c + alpha * the sum of the products of a batch."""
+    """Beta * c + alpha * the sum of the products of a batch; half precision is rounded after every product."""
+    if a.dtype in (jnp.bfloat16, jnp.float16) and a.shape[0]:
+        total = addmm(c, a[0], b[0], beta, alpha)
+        return lax.fori_loop(1, a.shape[0], lambda i, t: addmm(t, a[i], b[i], 1, alpha), total)
     product = jnp.sum(dot(a, b), 0)
     if alpha != 1:
         product = product * jnp.asarray(alpha, product.dtype)
@@ -176,7 +180,7 @@ def int_mm(a, b):
     return lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
 
 
-@row("aten._trilinear.default", kind=MATMUL, supports=lambda a, *rest, **kw: a.is_floating_point())
+@row("aten._trilinear.default", kind=MATMUL, supports=lambda a, *rest, **kw: a.dtype in (torch.float32, torch.float64))
 def trilinear(a, b, c, expand1, expand2, expand3, sumdim, unroll_dim=1):
     """The product of three arrays broadcast against each other, summed along dimensions."""
     rank = a.ndim + len(expand1)

@@ -22,7 +22,10 @@ from inductor_backend.ops.table import (
     INT_TO_FLOAT,
     KEEP,
     NO_OPMATH,
+    POINTWISE,
+    cast,
     pointwise,
+    row,
 )
 
 lax = jax.lax
@@ -121,6 +124,13 @@ def _floor_divide(x, y):
     return jnp.where(y == 0, ratio, floored)
 
 
+def _by_a_number(x, y):
+    """Operands of a division that rounds: eager divides arrays of half precision in it, an array by a number in f32."""
+    if jnp.result_type(x, y) in (jnp.bfloat16, jnp.float16) and jnp.ndim(y) == 0:
+        return jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+    return x, y
+
+
 @pointwise(
     "aten.div.Tensor_mode",
     "aten.div.Scalar_mode",
@@ -134,9 +144,7 @@ def div_mode(x, y, rounding_mode=None, out: Any = None):
     if rounding_mode is None:
         compute = jnp.float32 if out.dtype in (jnp.bfloat16, jnp.float16) else out.dtype
         return divide(jnp.asarray(x).astype(compute), jnp.asarray(y).astype(compute)).astype(out.dtype)
-    if jnp.result_type(x, y) in (jnp.bfloat16, jnp.float16) and jnp.ndim(y) == 0:
-        # Eager divides arrays of half precision step by step, and an array by a number in f32.
-        x, y = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+    x, y = _by_a_number(x, y)
     if rounding_mode == "floor":
         return _floor_divide(jnp.asarray(x), y).astype(out.dtype)
     if _is_float(x) or _is_float(y):
@@ -144,10 +152,13 @@ def div_mode(x, y, rounding_mode=None, out: Any = None):
     return lax.div(*_pair(x, y)).astype(out.dtype)
 
 
-@pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar", divides=True, grows=whole.QUOTIENT)
+@pointwise(
+    "aten.floor_divide.default", "aten.floor_divide.Scalar", promote=NO_OPMATH, divides=True, grows=whole.QUOTIENT
+)
 def floor_divide(x, y):
     """Division rounded towards minus infinity."""
-    return _floor_divide(x, y)
+    dtype = jnp.result_type(x, y)
+    return _floor_divide(*_by_a_number(x, y)).astype(dtype)
 
 
 @pointwise(
@@ -262,6 +273,34 @@ def addcmul(x, a, b, value=1):
 def addcdiv(x, a, b, value=1):
     """X + value * a / b."""
     return x + divide(a if value == 1 else jnp.asarray(value, jnp.result_type(x)) * a, b)
+
+
+@row("aten.logit.default", kind=POINTWISE, undecomposed=True)
+def logit(x, eps=None, out: Any = None):
+    """log(x / (1 - x)), of x limited to [eps, 1 - eps]; half precision is rounded after every step."""
+    x = cast(x, out.dtype)
+    if eps is not None:
+        low = jnp.asarray(eps, x.dtype)
+        x = jnp.where(x < low, low, jnp.where(x > 1 - low, 1 - low, x))
+    return jnp.log(divide(x, 1 - x))
+
+
+@row("aten.addr.default", undecomposed=True)
+def addr(x, a, b, beta=1, alpha=1, out: Any = None):
+    """Beta * x + alpha * the product of every element of a and every one of b; beta 0 ignores x."""
+    x, a, b = cast(x, out.dtype), cast(a, out.dtype), cast(b, out.dtype)
+    product = (a if alpha == 1 else a * jnp.asarray(alpha, a.dtype))[:, None] * b
+    if beta != 0:
+        product = (x if beta == 1 else x * jnp.asarray(beta, x.dtype)) + product
+    return jnp.broadcast_to(product, out.shape)
+
+
+@row("aten.linalg_cross.default", undecomposed=True)
+def cross(x, y, dim=-1, out: Any = None):
+    """The vector product along a dimension of 3."""
+    x, y = jnp.broadcast_arrays(cast(x, out.dtype), cast(y, out.dtype))
+    turned = lambda v, by: jnp.roll(v, by, dim)
+    return turned(x, -1) * turned(y, -2) - turned(x, -2) * turned(y, -1)
 
 
 @pointwise("prims.fma.default", grows=whole.FUSED)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 
 from inductor_backend.ops import whole
 from inductor_backend.ops.exact import divide
@@ -215,7 +216,12 @@ def _adaptive(x, size):
     return x
 
 
-@row("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")
+@row(
+    "aten._adaptive_avg_pool2d.default",
+    "aten._adaptive_avg_pool3d.default",
+    # In three dimensions eager sums half precision in half precision, one element after the other.
+    supports=lambda x, size: len(size) == 2 or x.dtype not in (torch.bfloat16, torch.float16),
+)
 def adaptive_avg_pool(x, size):
     """Means over a grid of the wanted size."""
     wide = jnp.float32 if x.dtype in (jnp.bfloat16, jnp.float16) else x.dtype

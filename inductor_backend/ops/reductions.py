@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 
 from inductor_backend.ops import library, whole
 from inductor_backend.ops.exact import divide
@@ -429,7 +430,10 @@ def cummin(x, dim):
     return _cumulative_extreme(x, dim, False)
 
 
-@row("aten.histc.default", supports=lambda x, bins=100, min=0, max=0: x.dtype.is_floating_point and min < max)
+@row(
+    "aten.histc.default",
+    supports=lambda x, bins=100, min=0, max=0: x.dtype in (torch.float32, torch.float64) and min < max,
+)
 def histc(x, bins=100, min=0, max=0):
     """How many elements fall into each of equal bins; those outside, NaN too, count nowhere."""
     flat = x.reshape(-1).astype(jnp.promote_types(x.dtype, jnp.float32))

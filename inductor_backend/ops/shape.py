@@ -369,11 +369,13 @@ def linspace(start, end, steps, dtype=None, layout=None, device=None, pin_memory
         step = (end - start) / max(steps - 1, 1)
         numbers = np.where(at < steps // 2, start + step * at, end - step * (steps - 1 - at))
         return jnp.asarray(numbers.astype(out.dtype))
-    wide = jnp.float32 if out.dtype in (jnp.float16, jnp.bfloat16) else out.dtype
-    step = jnp.asarray((end - start) / max(steps - 1, 1), wide)
+    # Half precision is rounded after every step.
+    wide = out.dtype
+    start, end = jnp.asarray(start, wide), jnp.asarray(end, wide)
+    step = (end - start) / jnp.asarray(max(steps - 1, 1), wide)
     i = lax.iota(jnp.int64, steps)
-    rising = jnp.asarray(start, wide) + step * i.astype(wide)
-    falling = jnp.asarray(end, wide) - step * (steps - 1 - i).astype(wide)
+    rising = start + step * i.astype(wide)
+    falling = end - step * (steps - 1 - i).astype(wide)
     return (
         jnp.where(i < steps // 2, rising, falling).astype(out.dtype) if steps > 1 else jnp.full((1,), start, out.dtype)
     )

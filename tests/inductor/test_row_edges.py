@@ -203,3 +203,30 @@ def test_whole_numbers_between_two(dtype):
         return numbers, torch.linspace(start, 7, 71, dtype=dtype)
 
     check(between, torch.tensor(0.7), fallback=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_rounded_where_eager_rounds_it(dtype):
+    def steps(x, y, p, scale, shift):
+        divided = [torch.div(x, y, rounding_mode=how) for how in ("trunc", "floor")]
+        divided += [torch.div(x, 0.3, rounding_mode=how) for how in ("trunc", "floor")]
+        sums = [x.cumsum(0), x.cumsum(1), (x / 8).cumprod(1), x.logcumsumexp(1)]
+        return (
+            divided, x // y, x // 0.3, sums, torch.logit(p), torch.logit(p, 0.1), torch.cross(x[:3], y[:3], dim=0),
+            torch.addr(x, p[:40], p[:30], beta=0.2, alpha=0.6), torch.linspace(4.3, 50, 50, dtype=dtype),
+            torch.log_softmax(x, 1), torch.log_softmax(x, 0), F.batch_norm(x, None, None, scale, shift, training=True),
+        )  # fmt: skip
+
+    torch.manual_seed(0)
+    x, y = (torch.randn(40, 30) * 9).to(dtype), torch.randn(40, 30).to(dtype)
+    p, scale, shift = torch.rand(200).to(dtype), torch.randn(30).to(dtype), torch.randn(30).to(dtype)
+    check(steps, x, y, p, scale, shift, rtol=0, atol=0)
+
+
+def test_sums_of_half_precision_run_in_single():
+    x = torch.full((120, 3), 3.0, dtype=torch.bfloat16)
+    assert torch.compile(lambda x: x.cumsum(0), backend="pallas")(x)[-1].tolist() == [360.0] * 3
+    x, y = torch.randn(6, 4, 5).bfloat16(), torch.randn(6, 5, 3).bfloat16()
+    check(
+        lambda c, x, y: torch.addbmm(c, x, y, beta=0.5, alpha=0.7), torch.randn(4, 3).bfloat16(), x, y, rtol=0, atol=0
+    )
