@@ -22,6 +22,7 @@ def ours(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any
     for op, replace in (
         (aten.linspace, _linspace),
         (aten._log_softmax, _log_softmax),
+        (aten.grid_sampler_2d, _whole_precision_only),
         (aten.native_batch_norm, _batch_norm),
         (aten._native_batch_norm_legit, _batch_norm),
         (aten._native_batch_norm_legit_functional, _batch_norm),
@@ -54,6 +55,11 @@ def _linspace(plain: Callable[..., Any], start: Any, end: Any, steps: int, *, dt
     if steps > 1 and not dtype.is_complex and (dtype in _HALF or not dtype.is_floating_point):
         return NotImplemented
     return plain(start, end, steps, dtype=dtype, **kw)
+
+
+def _whole_precision_only(plain: Callable[..., Any], x: torch.Tensor, *args: Any, **kw: Any) -> Any:
+    """Left to ATen in half precision, whose weights and partial sums are rounded on the way."""
+    return NotImplemented if x.dtype in _HALF else plain(x, *args, **kw)
 
 
 def _log_softmax(plain: Callable[..., Any], x: torch.Tensor, dim: int, half_to_float: bool) -> Any:
