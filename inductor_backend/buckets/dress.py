@@ -84,6 +84,7 @@ class Fit:
         self.sizes = torch.tensor([int(concrete_number(e, self.symbols)) for e in graph.sizes], dtype=torch.int64)
         numbers = [float(concrete_number(e, self.symbols)) for e in graph.numbers]
         self.numbers = torch.tensor(numbers, dtype=torch.float64)
+        self.lead = [t for t in (self.sizes, self.numbers) if t.numel()]
         self.plain = all(self.wide[s] == self.symbols[s] for s in graph.symbols)
         self.pads: list[tuple[int, Frame]] = []
         self.values: list[tuple[int, Any]] = []
@@ -116,12 +117,12 @@ class Fit:
 
     def dressed(self, args: Sequence[Any]) -> list[Any]:
         """The inputs of the padded graph."""
-        given = [self.sizes, self.numbers, *args]
+        given, lead = [*self.lead, *args], len(self.lead)
         if not self.plain:
             for i, frame in self.pads:
-                given[i + 2] = frame.pad(args[i])
+                given[i + lead] = frame.pad(args[i])
         for i, value in self.values:
-            given[i + 2] = value
+            given[i + lead] = value
         return given
 
     def results(self) -> list[Any]:

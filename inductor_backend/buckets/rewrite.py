@@ -42,7 +42,7 @@ class Padded:
     """A graph that computes on padded tensors.
 
     Attributes:
-        gm: the graph; its first two inputs are `sizes` and `numbers`.
+        gm: the graph; its first inputs are `sizes` and `numbers`, where there are any.
         symbols: the sizes that are padded.
         dims: of every input of the original graph, its dimensions (None for a number).
         sizes: expressions whose values in a call the first input holds, one int64 each.
@@ -421,6 +421,8 @@ class Rewriter:
         with self.mode:
             for given, known, dtype in zip(self.given, self.numbers, (torch.int64, torch.float64), strict=True):
                 given.meta["val"] = torch.empty((len(known),), dtype=dtype)
+                if not known:
+                    self.graph.erase_node(given)
         self.gm.recompile()
         return result
 

@@ -139,7 +139,12 @@ def run(fn, args, grad):
     return out, torch.autograd.grad(total, leaves, allow_unused=True)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+#: The rest takes minutes.
+QUICK = ("mlp", "attention-sequence", "reductions", "ends", "sizes-as-numbers", "indexing")
+CASES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PROGRAMS]
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_as_eager_at_every_size(name):
     fn, make = PROGRAMS[name]
     twin = copy.deepcopy(fn) if isinstance(fn, nn.Module) else fn
@@ -159,7 +164,7 @@ def test_as_eager_at_every_size(name):
     assert inductor_backend.executable_count() - before <= 8  # the first size, up to 4, up to 8: forward and backward
 
 
-@pytest.mark.parametrize("name", ["mlp", "attention-sequence"])
+@pytest.mark.parametrize("name", ["mlp", pytest.param("attention-sequence", marks=pytest.mark.slow)])
 def test_sixty_sizes_few_functions(name):
     fn, make = PROGRAMS[name]
     compiled = torch.compile(fn, backend="pallas", dynamic=True, options={"buckets": True})
