@@ -235,7 +235,7 @@ def _read(written: bytes, operands: list[int], results: list[int]) -> _Plan:
     """
     head, at = _varint(written, 0)  # of the client
     result = _fields(_one(_fields(written[at + head :]), 1))
-    module, assignment = _fields(_one(_fields(_one(result, 1)), 1)), _fields(_one(result, 2))
+    assignment = _fields(_one(result, 2))
     sizes: dict[int, int] = {}
     place: dict[int, tuple[str, int]] = {}
     homes: dict[int, _Slice] = {}
@@ -254,12 +254,13 @@ def _read(written: bytes, operands: list[int], results: list[int]) -> _Plan:
             constant.add(number)
         elif _one(entry, 3):
             place[number] = "refused", 0  # memory of a thread
-    values = _Values(module, assignment, homes)
+    # Before the module is taken apart, which takes long: most programs that are refused are refused here.
+    steps = list(_steps(_fields(_one(result, 6, b"")), sizes, itertools.count()))
+    values = _Values(_fields(_one(_fields(_one(result, 1)), 1)), assignment, homes)
     for position, found in enumerate(values.results(len(results))):
         if found.offset or sizes[found.allocation] != results[position] or found.allocation in (*place, *constant):
             raise NotUnderstood("a result")
         place[found.allocation] = "word", len(operands) + position
-    steps = list(_steps(_fields(_one(result, 6, b"")), sizes, itertools.count()))
     used = {s.allocation for step in steps for s in _slices(step)}
     constants, scratch = bytearray(), 0
     for number in sorted(used - set(place)):
