@@ -201,13 +201,13 @@ def amin(x, dim=(), keepdim=False):
     return _extreme(x, dims(dim, x.ndim), bool(keepdim) and x.ndim > 0, False)
 
 
-@reduction("aten.max.default", grows=whole.ELEMENTS)
+@reduction("aten.max.default", supports=lambda x: x.numel() > 0, grows=whole.ELEMENTS)
 def max_default(x):
     """Maximum of everything; NaN wins."""
     return _extreme(x, None, False, True)
 
 
-@reduction("aten.min.default", grows=whole.ELEMENTS)
+@reduction("aten.min.default", supports=lambda x: x.numel() > 0, grows=whole.ELEMENTS)
 def min_default(x):
     """Minimum of everything; NaN wins."""
     return _extreme(x, None, False, False)

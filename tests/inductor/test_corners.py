@@ -201,3 +201,9 @@ def test_functions_of_nothing():
         return softmax, torch.logsumexp(wide, 1), wide.sum(1), high.prod(0), high @ x.t(), wide @ wide.t(), high + 1
 
     exactly(functions, torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("extreme", [torch.max, torch.min])
+def test_no_extreme_of_nothing(extreme):
+    with pytest.raises(RuntimeError, match="reduction dim"):
+        torch.compile(extreme, backend="pallas")(torch.ones(0, 3))
