@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from inductor_backend.graph import Graph, Spec, arguments, row_of
+from inductor_backend.compat import pytree
+from inductor_backend.graph import Graph, Spec, arguments, concrete, row_of
 from inductor_backend.ops.whole import INT32, Growth, Known, Range, Unproven, of_dtype
 
 
@@ -94,6 +95,7 @@ def _applied(growth: Growth, node: Node, plan: Graph, found: Spans) -> Any:
         return Known(found.ranges.get(value, _outer(spec)), spec.shape, spec.dtype)
 
     args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), seen)
+    args, kwargs = pytree.tree_map(lambda value: concrete(value, plan.symbols), (args, kwargs))
     try:
         return growth.range(*args, **kwargs)  # pyright: ignore[reportCallIssue]
     except Unproven:
