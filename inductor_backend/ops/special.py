@@ -24,8 +24,11 @@ special = jax.scipy.special
 
 @pointwise("aten.gcd.default", grows=whole.DIVISORS)
 def gcd(x, y):
-    """The greatest common divisor."""
-    return jnp.gcd(x, y)
+    """The greatest common divisor, of magnitudes: jax's own never ends for the smallest number, which has no negative."""
+    if not jnp.issubdtype(x.dtype, jnp.signedinteger):
+        return jnp.gcd(x, y)
+    unsigned = jnp.dtype(f"uint{x.dtype.itemsize * 8}")
+    return jnp.gcd(jnp.abs(x).astype(unsigned), jnp.abs(y).astype(unsigned)).astype(x.dtype)
 
 
 @row("aten.frexp.Tensor", kind=POINTWISE, supports=lambda x: x.is_floating_point() and x.dtype.itemsize >= 4)
