@@ -28,8 +28,8 @@ __all__ = ["Native", "native"]
 
 #: XLA reads memory in lines of this many bytes.
 _LINE = 64
-#: Programs with more kernels gain little.
-_MOST_KERNELS = 64
+#: Programs with more kernels take long to place. A step of Adam on a hundred parameters has some hundreds.
+_MOST_KERNELS = 4096
 #: Larger memory of its own is better given back after a call.
 _MOST_SCRATCH = 1 << 20
 

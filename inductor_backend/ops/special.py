@@ -24,7 +24,7 @@ special = jax.scipy.special
 
 @pointwise("aten.gcd.default", grows=whole.DIVISORS)
 def gcd(x, y):
-    """The greatest common divisor, of magnitudes: jax's own never ends for the smallest number, which has no negative."""
+    """The greatest common divisor, of magnitudes: jax's own never ends for the smallest number."""
     if not jnp.issubdtype(x.dtype, jnp.signedinteger):
         return jnp.gcd(x, y)
     unsigned = jnp.dtype(f"uint{x.dtype.itemsize * 8}")

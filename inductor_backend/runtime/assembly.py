@@ -12,6 +12,7 @@ import functools
 import hashlib
 import linecache
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,10 +68,11 @@ def our_code() -> str:
 
 
 def load(text: str, name: str, scope: dict[str, Any]) -> tuple[Callable[..., Any], str]:
-    """Execute emitted source; its file name is registered so that tracebacks can show the line."""
+    """Execute emitted source; its file name is registered so that tracebacks can show the line, while it can run."""
     filename = f"<torch-pallas {name} {_unique()}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     exec(compile(text, filename, "exec"), scope)
+    weakref.finalize(scope[name], linecache.cache.pop, filename, None).atexit = False
     return scope[name], filename
 
 

@@ -3,6 +3,8 @@
 Each test compiles one function that holds many operators.
 """
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -207,3 +209,16 @@ def test_functions_of_nothing():
 def test_no_extreme_of_nothing(extreme):
     with pytest.raises(RuntimeError, match="reduction dim"):
         torch.compile(extreme, backend="pallas")(torch.ones(0, 3))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_the_smallest_whole_number_has_divisors(dtype):
+    """Its magnitude needs one more bit than its dtype has."""
+    kind = getattr(torch, dtype)
+    least, most = torch.iinfo(kind).min, torch.iinfo(kind).max
+    pairs = [(least, 3), (least, 0), (0, least), (least, 6), (12, least), (least, most), (most, 7), (-12, 18)]
+    x, y = (torch.tensor(column, dtype=kind) for column in zip(*pairs))
+    got = torch.compile(lambda x, y: torch.gcd(x, y), backend="pallas")(x, y).tolist()
+    magnitudes = [abs(n) for n in got]
+    assert magnitudes == [math.gcd(a, b) for a, b in pairs]
+    assert all(n >= 0 or n == least for n in got)

@@ -153,7 +153,7 @@ def test_attention_forward_and_backward(causal, mask, dtype, shared, interpreted
 @pytest.mark.parametrize("pieces", [1, 2, 40])
 def test_causal_attention_leaves_out_the_keys_that_nobody_sees(pieces, interpreted, places, monkeypatch):
     """All keys in one piece of code; groups of blocks of queries with code of their own; a branch for each block."""
-    monkeypatch.setattr(layout, "TILES_ELSEWHERE", (8, 128))
+    monkeypatch.setitem(layout.TILES, "v6e", (8, 128))
     monkeypatch.setattr(tile, "_MOST_PIECES", pieces)
     q, k, v = (rand(1, 2, 40, 16, seed=i) for i in range(3))
 

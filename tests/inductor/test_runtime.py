@@ -1,6 +1,7 @@
 """Sharing, mutation, layouts, lifetime, threads, dynamic sizes, fallbacks: what the runner promises."""
 
 import gc
+import linecache
 import threading
 import warnings
 import weakref
@@ -577,7 +578,7 @@ def test_what_is_compiled_is_freed_with_its_function(monkeypatch):
     use(0.5)  # what is made once for all functions
     torch._dynamo.reset()
     gc.collect()
-    before = programs()
+    before, lines = programs(), {name for name in linecache.cache if name.startswith("<torch-pallas")}
     graphs.clear()
     for factor in (1.5, 2.5, 3.5):
         use(factor)
@@ -586,3 +587,4 @@ def test_what_is_compiled_is_freed_with_its_function(monkeypatch):
     assert len(graphs) >= 6 and all(g() is None for g in graphs)
     # Of nine. One may still be held by what the calling thread remembers of its last call.
     assert len([p for p in programs() if not any(p is old for old in before)]) <= 1
+    assert {name for name in linecache.cache if name.startswith("<torch-pallas")} <= lines
