@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from inductor_backend.ops import library, whole
+from inductor_backend.ops.elementary.pieces import on_cpu
 from inductor_backend.ops.exact import divide
 from inductor_backend.ops.table import REDUCTION, cast, dims, row
 
@@ -66,7 +67,7 @@ def _in_lanes(x, axes, reduce, join):
     """
     kept = [d for d in range(x.ndim) if d not in axes]
     count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
-    if count < _LONG or (kept and max(kept) > min(axes)):
+    if count < _LONG or (kept and max(kept) > min(axes)) or not on_cpu():
         return reduce(x, axes)
     shape = [x.shape[d] for d in kept]
     rows = x.reshape(-1, count)
@@ -172,13 +173,13 @@ def _extreme(x, axes, keep: bool, largest: bool):
     axes = tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
     axes = tuple(a % x.ndim for a in axes)
     if jnp.issubdtype(x.dtype, jnp.floating):
-        # Half precision is compared in f32, which XLA vectorises.
-        wide = x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x
+        # Half precision is compared in f32, which XLA vectorises on a CPU.
+        wide = x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) and on_cpu() else x
         first, plain = (lax.gt, jnp.max) if largest else (lax.lt, jnp.min)
         pick = lambda a, b: jnp.where(first(a, b) | (a != a), a, b)
         least = jnp.array(-jnp.inf if largest else jnp.inf, wide.dtype)
         careful = lambda v: _in_lanes(v, axes, lambda u, along: lax.reduce(u, least, pick, along), pick)
-        if wide.size < 2048:
+        if wide.size < 2048 or not on_cpu():
             found = careful(wide)
         else:
             total = jnp.sum(wide)

@@ -18,9 +18,14 @@ lax = jax.lax
 _FORMATS = {"float32": (jnp.int32, 23, 127), "float64": (jnp.int64, 52, 1023)}
 
 
+def on_cpu() -> bool:
+    """Whether what is traced is for a CPU: a TPU has no f64, and is traced without."""
+    return jax.dtypes.canonicalize_dtype("float64") == jnp.float64
+
+
 def for_cpu(x: Any) -> bool:
-    """Whether these functions are for an array: f32 or f64 numbers on a CPU. A TPU, which has no f64, has its own."""
-    return x.dtype.name in _FORMATS and jax.dtypes.canonicalize_dtype("float64") == jnp.float64
+    """Whether these functions are for an array: f32 or f64 numbers on a CPU. A TPU has its own."""
+    return x.dtype.name in _FORMATS and on_cpu()
 
 
 def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
