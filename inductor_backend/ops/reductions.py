@@ -147,10 +147,17 @@ def var_dim(x, dim=None, unbiased=True, keepdim=False, out: Any = None):
 
 @reduction("aten.std.correction", undecomposed=True)
 def std(x, dim=None, correction=None, keepdim=False, out: Any = None):
-    """Standard deviation; squares are summed in f64, because they overflow where the root does not."""
-    if jnp.issubdtype(x.dtype, jnp.floating):
-        x = x.astype(jnp.float64)
-    return jnp.sqrt(_variance(x, dim, correction, keepdim, jnp.finfo(x.dtype).dtype)[0]).astype(out.dtype)
+    """Standard deviation; squares that overflow or vanish, where the root doesn't, are summed in f64."""
+    if not jnp.issubdtype(x.dtype, jnp.floating) or x.dtype == jnp.float64:
+        return jnp.sqrt(_variance(x, dim, correction, keepdim, jnp.finfo(x.dtype).dtype)[0]).astype(out.dtype)
+    var = _variance(x, dim, correction, keepdim, jnp.float32)[0]
+    in_double = lambda v: jnp.sqrt(_variance(v.astype(jnp.float64), dim, correction, keepdim, jnp.float64)[0])
+    if on_cpu():
+        held = jnp.all((var > 1e-30) & (var < jnp.inf))
+        var = lax.cond(held, lambda v: jnp.sqrt(var), lambda v: in_double(v).astype(jnp.float32), x)
+    else:
+        var = jnp.sqrt(var)
+    return var.astype(out.dtype)
 
 
 @reduction("aten.var_mean.correction")
