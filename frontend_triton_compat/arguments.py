@@ -11,8 +11,6 @@ import contextlib
 import contextvars
 import functools
 import inspect
-import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,8 +20,7 @@ import numpy as np
 import torch
 
 from bridge import compat
-from bridge.diagnostics import Diagnostic, Where, error
-from frontend_triton_compat.access import Memory
+from bridge.diagnostics import Where, error
 from frontend_triton_compat.ir import Param
 from frontend_triton_compat.language.constexpr import constexpr, unwrap
 from frontend_triton_compat.types import ALL_DTYPES, FP32, FP64, INT1, INT32, INT64, UINT64, dtype, from_numpy_name
@@ -445,15 +442,6 @@ class _Same:
         return id(self.value)
 
 
-def _takes_one(fn: Callable[..., Any]) -> bool:
-    code = getattr(fn, "__code__", None)
-    if code is None or code.co_flags & inspect.CO_VARARGS:
-        return True
-    bound = 1 if inspect.ismethod(fn) else 0
-    required = code.co_argcount - bound - len(fn.__defaults__ or ())  # type: ignore[attr-defined]
-    return required <= 1 <= code.co_argcount - bound
-
-
 _place: contextvars.ContextVar[Where | None] = contextvars.ContextVar("place", default=None)
 
 
@@ -495,158 +483,3 @@ def seen_as_tensor(value: Any) -> torch.Tensor | None:
         if all(s >= 0 for s in steps) and last < room:
             shape, strides = own, steps
     return torch.empty(0, dtype=value.dtype).set_(storage, place, shape, strides)
-
-
-#: Most programs of a launch.
-MOST_PROGRAMS = 1 << 24
-
-
-def grid_of(grid: Any, meta: Mapping[str, Any], defined: Where | None) -> tuple[int, int, int]:
-    """The launch grid as three numbers.
-
-    Raises:
-        TranslationError: not one to three positive integers.
-    """
-    if callable(grid) and not _takes_one(grid):
-        raise error(
-            "launch-grid",
-            "the grid function does not take one argument",
-            where=launch_line(defined),
-            why="it is called with a dict of the launch's arguments",
-            do="kernel[lambda meta: (triton.cdiv(n, meta['BLOCK']),)](...)",
-        )
-    try:
-        value = grid(meta) if callable(grid) else grid
-    except KeyError as missing:
-        raise error(
-            "launch-grid",
-            f"the grid function asks for {missing}, which the launch does not have",
-            where=launch_line(defined),
-            why=f"it is given the arguments by name: {', '.join(meta)}",
-            do="ask for one of these, or compute the grid from values of your own",
-        ) from missing
-    parts = tuple(value) if isinstance(value, tuple | list) else (value,)
-    try:
-        parts = tuple(unwrap(n) for n in parts)
-        sizes = [int(n) for n in parts]
-        exact = all(n == s for n, s in zip(parts, sizes))  # a float with a whole value will do, text will not
-    except (TypeError, ValueError, OverflowError):
-        sizes, exact = [], False
-    if not exact or not 1 <= len(sizes) <= 3:
-        raise error(
-            "launch-grid",
-            f"the grid {value!r} is not one to three integers",
-            where=launch_line(defined),
-            do="kernel[(n_programs,)](...), or a function of the arguments: kernel[lambda meta: (...,)](...)",
-        )
-    if min(sizes) < 1 and not (min(sizes) == 0 and stands_for_triton()):
-        raise no_programs(sizes, defined)
-    if math.prod(sizes) > MOST_PROGRAMS:
-        raise error(
-            "launch-grid",
-            f"the grid {tuple(sizes)} has {math.prod(sizes)} programs",
-            where=launch_line(defined),
-            why=f"programs are numbered when the kernel is translated, {MOST_PROGRAMS} of them at most; all of them "
-            "together are a few array operations, so that large programs cost no more than many small ones",
-            do="let a program take more elements: a larger BLOCK, and grid = (triton.cdiv(n, BLOCK),)",
-        )
-    return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
-
-
-def stands_for_triton() -> bool:
-    """Whether ``import triton`` gives this package: programs written for Triton run, and a grid may be empty there."""
-    ours = sys.modules.get(__package__ or "")
-    return ours is not None and sys.modules.get("triton") is ours
-
-
-def no_programs(sizes: Sequence[int], defined: Where | None) -> Diagnostic:
-    """The diagnostic of a grid without programs."""
-    return error(
-        "launch-grid",
-        f"the grid {tuple(sizes)} has no programs",
-        where=launch_line(defined),
-        why="no program would run, so no output would be written; an empty tensor is the usual cause",
-        do="skip the launch when there is nothing to do: `if x.numel(): kernel[grid](...)`",
-    )
-
-
-def memory_of(name: str, array: Any, exact: bool) -> Memory:
-    """What a pointer argument points at; far ends of a large storage are left out of it unless `exact`."""
-    if isinstance(array, torch.Tensor):
-        strides, shape = array.stride(), tuple(array.shape)
-        before = int(array.storage_offset())
-        after = int(array.untyped_storage().nbytes()) // max(1, array.element_size()) - before
-        if not exact:
-            span = 1 + sum(s * (n - 1) for s, n in zip(strides, shape) if n)
-            slack = 2 * max((s for s, n in zip(strides, shape) if n > 1), default=1)
-            before, after = min(before, slack), min(after, span + slack)
-        return Memory(name, shape, strides, before, after)
-    shape = tuple(array.shape)
-    strides = tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
-    return Memory(name, shape, strides, 0, int(np.prod(shape, dtype=np.int64)))
-
-
-def flat_params(params: Sequence[Param]) -> list[Param]:
-    """Every parameter, those inside tuples included."""
-    out: list[Param] = []
-    for p in params:
-        out += [p, *flat_params(p.items)]
-    return out
-
-
-@dataclass(frozen=True)
-class Aliases:
-    """Parameters that share memory.
-
-    Attributes:
-        same: parameter -> (the parameter that stands for the memory, offset in elements from it).
-        apart: pairs that share memory under different dtypes, which is fine as long as nobody writes.
-    """
-
-    same: dict[str, tuple[str, int]] = field(default_factory=dict)
-    apart: tuple[tuple[str, str], ...] = ()
-
-    def key(self) -> tuple[Any, ...]:
-        """The part of a specialisation's key."""
-        return (tuple(self.same.items()), self.apart)
-
-
-def aliases_of(call: Call) -> Aliases:
-    """The parameters of a launch whose memory overlaps, directly or through others."""
-    spans = []
-    for name, t in call.arrays.items():
-        if isinstance(t, torch.Tensor) and t.device.type == "cpu" and t.numel():
-            last = sum(s * (n - 1) for s, n in zip(t.stride(), t.shape))
-            spans.append((t.data_ptr(), t.data_ptr() + t.element_size() * (1 + last), name))
-    if len(spans) < 2:
-        return Aliases()
-    spans.sort()
-    groups: list[list[str]] = []
-    reach = 0
-    for start, end, name in spans:
-        if groups and start < reach:
-            groups[-1].append(name)
-        else:
-            groups.append([name])
-        reach = max(reach, end) if len(groups[-1]) > 1 else end
-    if len(groups) == len(spans):
-        return Aliases()
-    elements = {p.name: p.type for p in flat_params(call.params)}
-    same: dict[str, tuple[str, int]] = {}
-    apart: list[tuple[str, str]] = []
-    for group in groups:
-        heads: dict[Any, str] = {}
-        for name in group:
-            t = call.arrays[name]
-            kind = (elements[name], t.data_ptr() % t.element_size())
-            head = heads.setdefault(kind, name)
-            if head != name:
-                same[name] = (head, (t.data_ptr() - call.arrays[head].data_ptr()) // t.element_size())
-        first, *others = heads.values()
-        apart += [(first, other) for other in others]
-    return Aliases(same, tuple(apart))
-
-
-def tensor_in_key(array: Any, memory: Memory) -> tuple[Any, ...]:
-    """The part of a specialisation's key that an array contributes."""
-    return (isinstance(array, torch.Tensor), memory.shape, memory.strides, memory.before, memory.after)

@@ -21,7 +21,8 @@ import torch
 
 from bridge import compat
 from bridge.diagnostics import Diagnostic, Where, error
-from frontend_triton_compat.arguments import Call, flat_params, in_code, placed
+from frontend_triton_compat.aliases import flat_params
+from frontend_triton_compat.arguments import Call, in_code, placed
 from frontend_triton_compat.ir import Kernel, Value, walk
 from frontend_triton_compat.language.constexpr import unwrap
 from frontend_triton_compat.parse import parse

@@ -23,7 +23,8 @@ import torch
 from bridge import compat
 from bridge.diagnostics import error
 from bridge.engine import CallsBack, Engine, JaxEngine, Number, Program, Window, collect_results, share_with_torch
-from frontend_triton_compat.arguments import Call, flat_params
+from frontend_triton_compat.aliases import flat_params
+from frontend_triton_compat.arguments import Call
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.schedule import Schedule
 

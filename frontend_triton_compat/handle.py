@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from bridge.diagnostics import TranslationError, Where
-from frontend_triton_compat.arguments import flat_params
+from frontend_triton_compat.aliases import flat_params
 from frontend_triton_compat.ir import Kernel, Param, walk
 from frontend_triton_compat.show import show
 from frontend_triton_compat.types import dtype

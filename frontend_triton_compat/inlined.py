@@ -20,7 +20,8 @@ from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error
 from frontend_triton_compat import hooks
 from frontend_triton_compat.access import Memory
-from frontend_triton_compat.arguments import Aliases, Call, flat_params, grid_of, placed
+from frontend_triton_compat.aliases import Aliases, flat_params
+from frontend_triton_compat.arguments import Call, placed
 from frontend_triton_compat.autotune import Autotuner, Heuristics
 from frontend_triton_compat.captured import Form, Given, Slot, form_of, slots
 from frontend_triton_compat.emit import cpu
@@ -28,6 +29,7 @@ from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.holding import held_in_memory
 from frontend_triton_compat.ir import walk
 from frontend_triton_compat.launch import JITFunction, debugging, observers
+from frontend_triton_compat.launch_grid import grid_of
 from frontend_triton_compat.offline import fp16_held, on_tpu
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.schedule import Schedule
@@ -293,7 +295,7 @@ def _why_alone(plan: Schedule, module: Module, lying: Mapping[str, Lying]) -> st
 
 
 def _aliases(lying: Mapping[str, Lying]) -> Aliases:
-    """The parameters that share memory, as `arguments.aliases_of` has them."""
+    """The parameters that share memory, as `aliases.aliases_of` has them."""
     heads: dict[Any, str] = {}
     first: dict[Any, str] = {}
     same: dict[str, tuple[str, int]] = {}

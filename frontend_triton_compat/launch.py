@@ -18,12 +18,13 @@ import torch
 from bridge import compat
 from bridge.diagnostics import Diagnostic, Where, error, shortened
 from frontend_triton_compat import captured, hooks
-from frontend_triton_compat.arguments import Call, Signature, grid_of, launch_line
+from frontend_triton_compat.arguments import Call, Signature, launch_line
 from frontend_triton_compat.compat import in_graph, prepare
 from frontend_triton_compat.compiled import Compiled
 from frontend_triton_compat.express import Bound, Express
 from frontend_triton_compat.handle import CompiledKernel
 from frontend_triton_compat.language.context import active, current
+from frontend_triton_compat.launch_grid import grid_of
 from frontend_triton_compat.parse.executed import remember
 from frontend_triton_compat.parse.source import place_of
 from frontend_triton_compat.reflection import Reflection

@@ -22,7 +22,8 @@ from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat import figures
 from frontend_triton_compat.access import Memory
-from frontend_triton_compat.arguments import Aliases, Call, aliases_of, flat_params, grid_of, memory_of
+from frontend_triton_compat.aliases import Aliases, aliases_of, flat_params, memory_of
+from frontend_triton_compat.arguments import Call
 from frontend_triton_compat.cheaper import cheapen
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit import cpu, gpu, tpu
@@ -30,6 +31,7 @@ from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.flat import by_rows
 from frontend_triton_compat.holding import NARROWED, held_in_memory, hold
 from frontend_triton_compat.ir import Kernel, walk
+from frontend_triton_compat.launch_grid import grid_of
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.parse.persistent import a_program_a_tile
 from frontend_triton_compat.parse.starts import start_together

@@ -16,7 +16,8 @@ from typing import Any
 from bridge import compat
 from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat.access import Memory
-from frontend_triton_compat.arguments import Aliases, Call, aliases_of, launch_line, memory_of, tensor_in_key
+from frontend_triton_compat.aliases import Aliases, aliases_of, memory_of, tensor_in_key
+from frontend_triton_compat.arguments import Call, launch_line
 from frontend_triton_compat.compiled import Compiled
 from frontend_triton_compat.demand import Access
 from frontend_triton_compat.emit import cpu

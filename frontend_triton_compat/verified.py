@@ -24,11 +24,12 @@ from bridge import compat
 from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error
 from frontend_triton_compat import genuine
-from frontend_triton_compat.arguments import Call, grid_of, launch_line
+from frontend_triton_compat.arguments import Call, launch_line
 from frontend_triton_compat.comparison import Comparison
 from frontend_triton_compat.compiled import load_source
 from frontend_triton_compat.emit.module import Module
 from frontend_triton_compat.holding import TAKEN
+from frontend_triton_compat.launch_grid import grid_of
 from frontend_triton_compat.measure import copy_arguments
 from frontend_triton_compat.offline import specs_of, translate, users_line
 from pallas_core.verify import interpret

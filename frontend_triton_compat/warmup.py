@@ -16,10 +16,12 @@ import torch
 
 from bridge.diagnostics import Diagnostic, Where, error, note
 from frontend_triton_compat import hooks
-from frontend_triton_compat.arguments import Call, aliases_of, grid_of, memory_of, no_programs
+from frontend_triton_compat.aliases import aliases_of, memory_of
+from frontend_triton_compat.arguments import Call
 from frontend_triton_compat.emit import cpu
 from frontend_triton_compat.handle import CompiledKernel
 from frontend_triton_compat.language.constexpr import unwrap
+from frontend_triton_compat.launch_grid import grid_of, no_programs
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.specialise import plan_for
 from frontend_triton_compat.types import dtype

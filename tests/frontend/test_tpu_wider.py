@@ -5,7 +5,8 @@ import torch
 
 import frontend_triton_compat as triton
 import frontend_triton_compat.language as tl
-from frontend_triton_compat.arguments import aliases_of, grid_of, memory_of
+from frontend_triton_compat.aliases import aliases_of, memory_of
+from frontend_triton_compat.launch_grid import grid_of
 from frontend_triton_compat.parse import parse
 from frontend_triton_compat.schedule import wider
 from frontend_triton_compat.spec import check

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 
 from frontend_triton_compat.emit.expr import Expr, literal, tight, union
 from frontend_triton_compat.emit.tpu.blocks import Blocks
-from frontend_triton_compat.emit.tpu.operands import Operands
+from frontend_triton_compat.emit.tpu.stores import Stores
 from frontend_triton_compat.forms import Form, Var
 from frontend_triton_compat.ir import Op, Value
 from frontend_triton_compat.schedule import Schedule
 from frontend_triton_compat.types import INT32
 
 
-class Facing(Operands):
+class Facing(Stores):
     """Counters and masks with a side."""
 
     def __init__(self, plan: Schedule, blocks: Blocks):
