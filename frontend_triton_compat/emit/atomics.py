@@ -19,7 +19,8 @@ from frontend_triton_compat.language.table import HELPERS
 
 if TYPE_CHECKING:
     from frontend_triton_compat.demand import Access
-    from frontend_triton_compat.emit.cpu import CpuEmitter, DimIndex
+    from frontend_triton_compat.emit.cpu import CpuEmitter
+    from frontend_triton_compat.emit.cpu.windows import DimIndex
 
 HELPERS["total_order"] = {
     "cpu": '''
