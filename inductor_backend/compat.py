@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from importlib.metadata import entry_points
 from typing import Any, cast
@@ -113,6 +114,7 @@ def front_half(
     with (
         functorch_config.patch(enable_autograd_cache=False),
         cache or contextlib.nullcontext(),
+        _early_decompositions(decompositions.early()),
         inductor_config.patch(
             cpp_wrapper=False,
             fx_wrapper=False,
@@ -124,6 +126,25 @@ def front_half(
         table = {op: how for op, how in select_decomp_table().items() if str(op) not in undecomposed}
         table |= decompositions.ours(table)
         return cast(Any, compile_fx(gm, inputs, inner_compile=inner_compile, decompositions=table))
+
+
+@contextlib.contextmanager
+def _early_decompositions(entries: dict[Any, Callable[..., Any]]) -> Iterator[None]:
+    """Replace what torch does with operators of composite kind before the table of decompositions is asked.
+
+    Dynamo compiles one graph at a time, in whatever thread; nothing of it stays.
+    """
+    keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+    found = [(op, key, op.py_kernels[key]) for op in entries for key in keys if key in op.py_kernels]
+    try:
+        for op, key, plain in found:
+            op.py_kernels[key] = functools.partial(entries[op], plain)
+            op._dispatch_cache.clear()
+        yield
+    finally:
+        for op, key, plain in found:
+            op.py_kernels[key] = plain
+            op._dispatch_cache.clear()
 
 
 def output_code_log() -> logging.Logger:

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 #: What leaving a jitted function and entering the next costs, in microseconds, with room for a slower machine.
 BOUNDARY = 50.0
 
@@ -47,6 +49,8 @@ def convolution(x, w, bias, stride, padding, dilation, transposed, output_paddin
     """A convolution forward."""
     if len(x.shape) != len(w.shape):
         return 0.0
+    if transposed and x.dtype in (torch.bfloat16, torch.float16):
+        return math.inf  # it rounds every window to half precision before it adds them up, which XLA has no form of
     space = _result_space(x, w, stride, padding, dilation, transposed)
     return _work(x, w, space) * _slowness(w, transposed, groups)
 

@@ -269,7 +269,7 @@ def addcmul(x, a, b, value=1):
     return x + (a * b if value == 1 else jnp.asarray(value, jnp.result_type(x)) * a * b)
 
 
-@pointwise("aten.addcdiv.default")
+@pointwise("aten.addcdiv.default", undecomposed=True)
 def addcdiv(x, a, b, value=1):
     """X + value * a / b."""
     return x + divide(a if value == 1 else jnp.asarray(value, jnp.result_type(x)) * a, b)
