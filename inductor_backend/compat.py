@@ -27,6 +27,7 @@ from inductor_backend import decompositions
 
 __all__ = [
     "PROMOTION",
+    "HigherOrderOperator",
     "OpOverload",
     "copy_all",
     "elementwise_dtypes",
@@ -109,7 +110,6 @@ def front_half(
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
     from torch._inductor.compile_fx import compile_fx
-    from torch._inductor.decomposition import select_decomp_table
 
     with (
         functorch_config.patch(enable_autograd_cache=False),
@@ -123,8 +123,7 @@ def front_half(
             emulate_precision_casts=True,
         ),
     ):
-        table = {op: how for op, how in select_decomp_table().items() if str(op) not in undecomposed}
-        table |= decompositions.ours(table)
+        table = decomposition_table(undecomposed)
         return cast(Any, compile_fx(gm, inputs, inner_compile=inner_compile, decompositions=table))
 
 
@@ -145,6 +144,64 @@ def _early_decompositions(entries: dict[Any, Callable[..., Any]]) -> Iterator[No
         for op, key, plain in found:
             op.py_kernels[key] = plain
             op._dispatch_cache.clear()
+
+
+def decomposition_table(undecomposed: frozenset[str]) -> dict[Any, Any]:
+    """Inductor's decompositions without those of the operators in `undecomposed`, and with ours."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    table = {op: how for op, how in select_decomp_table().items() if str(op) not in undecomposed}
+    return table | decompositions.ours(table)
+
+
+def traced(run: Callable[..., Any], examples: Sequence[Any], undecomposed: frozenset[str]) -> torch.fx.GraphModule:
+    """A function of example tensors without contents as a graph of decomposed operators, sizes as they are."""
+    from torch._guards import detect_fake_mode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    table = decomposition_table(undecomposed)
+    table[_scatter_operator()] = _zeros_and_scatter
+    mode = detect_fake_mode(list(examples))
+    with torch.no_grad(), _no_unrolled_vmap(), mode or contextlib.nullcontext():
+        return make_fx(run, decomposition_table=table)(*examples)
+
+
+@contextlib.contextmanager
+def _no_unrolled_vmap() -> Iterator[None]:
+    """An operator without a rule for vmap is an error: as a loop over all elements it would take minutes."""
+    _functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009  unknown to type checkers
+    before = _functorch._is_vmap_fallback_enabled()
+    _functorch._set_vmap_fallback_enabled(False)
+    try:
+        yield
+    finally:
+        _functorch._set_vmap_fallback_enabled(before)
+
+
+def _scatter_operator() -> OpOverload:
+    """The operator that sums the gradients of a tensor which attention's functions have read, element by element."""
+    import torch._dynamo._trace_wrapped_higher_order_op  # registers it
+
+    return torch.ops.flex_lib.zeros_and_scatter.default
+
+
+def _zeros_and_scatter(shape: Any, indices: Any, vals: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.index_put(vals.new_zeros(shape), indices, vals, accumulate=True)
+
+
+def eager_form(target: HigherOrderOperator) -> Callable[..., Any]:
+    """What a higher-order operator does on plain tensors."""
+    return target.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd]
+
+
+def number_of(t: torch.Tensor) -> Any:
+    """The number that a tensor of one element holds; None for an example without contents."""
+    from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+    if isinstance(t, FakeTensor):
+        return None
+    with unset_fake_temporarily():
+        return t.item()
 
 
 def output_code_log() -> logging.Logger:

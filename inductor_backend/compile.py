@@ -17,12 +17,13 @@ import torch
 import bridge.compat
 from bridge.diagnostics import Diagnostic, Where, error, held_notes, note
 from bridge.diagnostics.errors import is_strict
-from inductor_backend import kept, launches, regions
+from inductor_backend import control, kept, launches, regions
 from inductor_backend.buckets import Fit, Padded, Refused, padded, shape_symbols
 from inductor_backend.compat import front_half, output_code_log
+from inductor_backend.constants import fold_constants
 from inductor_backend.emit import Chooser, reject
 from inductor_backend.fallback import Eager, announcing, failed_node
-from inductor_backend.graph import Unbacked, analyse, name_of, operand_numbers, symbol_values, where_of
+from inductor_backend.graph import Graph, Unbacked, analyse, name_of, operand_numbers, symbol_values, where_of
 from inductor_backend.lists import expand_lists
 from inductor_backend.ops import undecomposed
 from inductor_backend.options import Options, nearest
@@ -147,8 +148,9 @@ class CompiledGraph:
         _compiled += counted
         expand_lists(gm)
         unwrap_states(gm)
+        fold_constants(gm)
         self.whole, self.options = gm, options
-        self.gm = gm = launches.collected(gm)
+        self.gm = gm = control.collected(launches.collected(gm))
         self.number = next(_numbers)
         self.refused: dict[str, str] = {}
         self.no_kernels = False
@@ -209,9 +211,8 @@ class CompiledGraph:
         """(a runner, what runs in ATen). An operator that jax can't compile is moved there and the build repeated."""
         for _ in range(len(self.gm.graph.nodes) + 1):
             try:
-                inline = launches.inline_of if self.place is None else self.place.inline
                 refuses = reject if self.place is None else self.place.reject
-                plan = analyse(self.gm, actual, self.refused, refuses, self.numbers, inline)
+                plan = analyse(self.gm, actual, self.refused, refuses, self.numbers, self.inlined)
                 if self.place is not None and plan.unsized:
                     raise Unbacked(next(iter(plan.unsized.values())))
                 if self.place is not None:
@@ -250,6 +251,14 @@ class CompiledGraph:
                 return raiser(diagnostic), []
             return runner, [(n, r) for n, r in plan.aten.items() if r]
         raise error("internal-error", "a graph could not be planned")
+
+    def inlined(self, node: Any, plan: Graph) -> Any:
+        """What a node without a row becomes in a segment, here or inside control flow; see `graph.analyse`."""
+        if self.place is None:
+            found, refuses, prepare = launches.inline_of(node, plan), reject, lambda plan: None
+        else:
+            found, refuses, prepare = self.place.inline(node, plan), self.place.reject, self.place.prepare
+        return control.inline_of(node, plan, refuses, self.inlined, prepare) if found is None else found
 
     def chooser(self) -> Chooser:
         """How regions are picked."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from bridge.diagnostics import Where
 from inductor_backend.checks import Wraps
 from inductor_backend.compat import PROMOTION, elementwise_dtypes
 from inductor_backend.graph import (
@@ -72,11 +73,13 @@ class Value:
 
 def namespace() -> dict[str, Any]:
     """The names that emitted source may use."""
+    from inductor_backend.control import forms
     from inductor_backend.kernels import pallas
 
     return {
         "aten": functions(),
         "cast": cast,
+        "control": forms,
         "jax": jax,
         "has_zero": has_zero,
         "jnp": jnp,
@@ -91,8 +94,8 @@ def namespace() -> dict[str, Any]:
 class Emitter:
     """Turns the nodes of one plan into source lines."""
 
-    def __init__(self, plan: Graph):
-        self.plan = plan
+    def __init__(self, plan: Graph, prefix: str = ""):
+        self.plan, self.prefix = plan, prefix
         self.flipped: dict[Node, str] = {}
         #: what the user's functions are called in the segment
         self.functions: dict[str, Any] = {}
@@ -132,6 +135,30 @@ class Emitter:
         return repr(wrapped - span if info.min < 0 and wrapped > info.max else wrapped)
 
     # ------------------------------------------------------------------------------------------------- lines
+    def lines(self, nodes: Sequence[Node]) -> tuple[list[Line], dict[str, Node | Wraps]]:
+        """The lines of nodes in order, and of those that check operands: what each checks."""
+        lines: list[Line] = []
+        checks: dict[str, Node | Wraps] = {}
+        for node in nodes:
+            self.note_flip(node)
+            text = self.call(node)
+            lines.append(Line(node.name, text, node, set(_identifiers(text))))
+            for number, (subject, text) in enumerate(self.asked(node)):
+                check = f"{node.name}_range{number}"
+                checks[check] = subject
+                lines.append(Line(check, text, node, set(_identifiers(text)), check=True))
+        return lines, checks
+
+    def asked(self, node: Node) -> list[tuple[Node | Wraps, str]]:
+        """What is checked of a node's operands, and the expressions that are true where they are refused."""
+        found = self.plan.inlined.get(node)
+        if found is not None:
+            return [(c, f"{node.name}[{found.results}][{i}]") for i, c in enumerate(found.checks)]
+        asked: list[tuple[Node | Wraps, str]] = [(node, text) for text in self.range_checks(node)]
+        if node in self.plan.wraps:
+            asked.append((Wraps(node), self.wrap_check(node)))
+        return asked
+
     def call(self, node: Node) -> str:
         """The right-hand side for one node."""
         if node.target is operator.getitem:
@@ -166,7 +193,7 @@ class Emitter:
     def inlined(self, node: Node) -> str:
         """A call of a function of the user's, which the segment holds."""
         found = self.plan.inlined[node]
-        name = f"{found.name}_{node.name}"
+        name = f"{self.prefix}{found.name}_{node.name}"
         self.functions[name] = found
         return f"{name}({', '.join(self.argument(n) for n in found.operands)})"
 
@@ -310,7 +337,7 @@ def reject(node: Node, plan: Graph) -> str | None:
             try:
                 supported = _supported(node, entry, lambda n: plan.static.get(n, n.meta.get("val")))
             except RuntimeError:  # a size that depended on data when the graph was traced: it is known by now
-                supported = _supported(node, entry, lambda n: plan.static.get(n, _sized(plan.specs.get(n))))
+                supported = _supported(node, entry, lambda n: plan.static.get(n, example_of(plan.specs.get(n))))
         except (TypeError, AttributeError, IndexError, RuntimeError):
             supported = False
         if not supported:
@@ -324,7 +351,7 @@ def _supported(node: Node, entry: Row, known: Callable[[Node], Any]) -> bool:
     return bool(supports(*args, **{k: v for k, v in kwargs.items() if not _placement(k)}))
 
 
-def _sized(spec: Any) -> Any:
+def example_of(spec: Any) -> Any:
     """An example tensor of these sizes, without memory."""
     if not isinstance(spec, Spec):
         return None
@@ -386,7 +413,6 @@ def emit_segment(
     """
     emitter, source = Emitter(plan), Source(name)
     lines: list[Line] = []
-    checks: list[str] = []
     params = []
     for value in inputs:
         stored, given = imported(value.node, value.spec), value.node.name
@@ -403,18 +429,9 @@ def emit_segment(
         elif order == (*range(len(stored.shape) - 2), len(stored.shape) - 1, len(stored.shape) - 2):
             emitter.flipped[value.node] = f"{given}_stored"
         lines.append(Line(given, text, None, {f"{given}_stored"}))
-    for node in segment.nodes:
-        emitter.note_flip(node)
-        text = emitter.call(node)
-        lines.append(Line(node.name, text, node, set(_identifiers(text))))
-        asked: list[tuple[Node | Wraps, str]] = [(node, text) for text in emitter.range_checks(node)]
-        if node in plan.wraps:
-            asked.append((Wraps(node), emitter.wrap_check(node)))
-        for number, (subject, text) in enumerate(asked):
-            check = f"{node.name}_range{number}"
-            checks.append(check)
-            source.checks.append(subject)
-            lines.append(Line(check, text, node, set(_identifiers(text)), check=True))
+    computed, checked = emitter.lines(segment.nodes)
+    lines += computed
+    checks, source.checks = list(checked), list(checked.values())
     wanted = {r.name for r in results} | set(checks)
     lines = _pruned(lines, wanted)
     known = {line.name for line in lines}
@@ -426,13 +443,13 @@ def emit_segment(
     text_lines = [t for block in head for t in [*block.split("\n"), ""]]
     for called, function in source.inlined.items():
         text_lines += function.definition(called).split("\n")
+    for function in list(source.inlined.values()):
+        source.inlined |= function.inner
     text_lines.append(f"def {name}({', '.join(params)}):")
     place = None
     for text, node in body:
-        here = where_of(node) if node is not None else None
-        if here is not None and here != place:
-            place = here
-            text_lines.append(f"    # {here.file.rsplit('/', 1)[-1]}:{here.line}  {here.text().strip()[:100]}")
+        place, remark = _remark(node, place)
+        text_lines += remark
         text_lines.append("    " + text)
         if node is not None:
             source.lines[len(text_lines)] = node
@@ -448,6 +465,46 @@ def emit_segment(
     text_lines.append("    ]")
     source.text = "\n".join(text_lines) + "\n"
     return source
+
+
+def _remark(node: Node | None, last: Where | None) -> tuple[Where | None, list[str]]:
+    """(the user's line that statements come from now, a comment that shows it where it is another than the last)."""
+    here = where_of(node) if node is not None else None
+    if here is None or here == last:
+        return last, []
+    return here, [f"    # {here.file.rsplit('/', 1)[-1]}:{here.line}  {here.text().strip()[:100]}"]
+
+
+def emit_body(
+    name: str, plan: Graph, results: list[Any], prefix: str
+) -> tuple[str, list[Node | Wraps], dict[str, Any]]:
+    """The source of a subgraph: a function of its tensors, which returns its results and flags.
+
+    Args:
+        name: the function's name.
+        plan: of the subgraph.
+        results: nodes, or None where there is no value.
+        prefix: of the names of what it calls.
+
+    Returns:
+        The source; what the flags are about; what it calls that has no source of its own, by name.
+    """
+    emitter = Emitter(plan, prefix)
+    lines, checks = emitter.lines([n for segment in plan.segments for n in segment.nodes])
+    lines = _pruned(lines, {r.name for r in results if r is not None} | set(checks))
+    text = [f"def {name}({', '.join(n.name for n in plan.placeholders if n not in plan.static)}):"]
+    inner: dict[str, Any] = {}
+    for called, function in emitter.functions.items():
+        text += [f"    {line}".rstrip() for line in function.definition(called).rstrip().split("\n")]
+        inner |= function.inner
+        inner |= {called: function} if function.function is not None else {}
+    place = None
+    for line in lines:
+        place, remark = _remark(line.node, place)
+        text += [*remark, f"    {line.name} = {line.text}"]
+    given = ["None" if r is None else f"control.exactly({r.name}, {dtype_name(plan.specs[r].dtype)})" for r in results]
+    text.append(f"    return [{', '.join(given)}], [{', '.join(checks)}]")
+    return "\n".join([*text, ""]), list(checks.values()), inner
 
 
 def _arrange(

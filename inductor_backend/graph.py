@@ -311,6 +311,7 @@ def analyse(
     reject: Callable[[Node, Graph], str | None],
     numbers: Collection[Node] = (),
     inline: Callable[[Node, Graph], Any] = lambda node, plan: None,
+    around: Mapping[sympy.Symbol, Any] | None = None,
 ) -> Graph:
     """Plan one call.
 
@@ -322,15 +323,18 @@ def analyse(
         numbers: placeholders of whole numbers that enter as 0-d arrays.
         inline: what a node without a row becomes in a segment (see `launches.Inline`), or text: why it runs on
             tensors; None for a node that it knows nothing of.
+        around: of a subgraph, the symbols of the graph that it stands in.
 
     Raises:
         Unbacked: a size depends on data.
     """
     nodes = sorted_nodes(gm.graph)
     placeholders = [n for n in nodes if n.op == "placeholder"]
-    symbols = symbol_values(placeholders, actual)
+    symbols = {**symbol_values(placeholders, actual), **(around or {})}
     output = next(n for n in nodes if n.op == "output")
-    plan = Graph(placeholders, {}, {}, [], list(arguments(output)[0]), [], {}, symbols)
+    results = arguments(output)[0]
+    several = isinstance(results, (list, tuple))
+    plan = Graph(placeholders, {}, {}, [], list(results) if several else [results], [], {}, symbols)
 
     visible = output.meta.get("user_visible_output_idxs")
     if visible and not any(is_tangent(n) for n in placeholders):

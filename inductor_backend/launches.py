@@ -8,7 +8,7 @@ nothing and writes through them reach their base; a launch that can't be inlined
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,9 @@ class Inline:
         operands: the nodes that it takes.
         function: what is called, for what has no source of its own: then `text` is empty.
         specs: of the operands.
+        checks: what its flags say, which come as one array after its `results` results.
+        results: how many there are.
+        inner: what it calls that has no source of its own, by name.
     """
 
     name: str
@@ -120,6 +123,9 @@ class Inline:
     operands: tuple[Node, ...]
     function: Any = None
     specs: tuple[Spec, ...] = ()
+    checks: tuple[Any, ...] = ()
+    results: int = 0
+    inner: Mapping[str, Inline] = field(default_factory=dict)
 
     def definition(self, name: str) -> str:
         """The source that defines `name`."""

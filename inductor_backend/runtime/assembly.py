@@ -30,6 +30,7 @@ from bridge.layout import row_major
 from bridge.native import Native
 from inductor_backend.checks import Refusal, Wraps
 from inductor_backend.compat import copy_all, empty_strided, increment_version
+from inductor_backend.control import on_tensors as flow_on_tensors
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace
 from inductor_backend.exports import Finish, export_bases
 from inductor_backend.fallback import aten_call, emitted
@@ -337,7 +338,7 @@ class Assembly:
             self.tensors[node] = name
             return
         args, kwargs = self.torch_argument(tuple(node.args)), self.torch_kwargs(node.kwargs)
-        target = self.bind("op", on_tensors(node, self.plan) or aten_call(node))
+        target = self.bind("op", on_tensors(node, self.plan) or flow_on_tensors(node) or aten_call(node))
         self.lines.append(f"{name} = {target}(*{args}{', **' + kwargs if node.kwargs else ''})")
         self.tensors[node] = name
 

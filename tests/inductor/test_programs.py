@@ -159,17 +159,6 @@ def test_functional_call_and_export():
         same(f(torch.ones(n, 3)), net(torch.ones(n, 3)), rtol=1e-4, atol=1e-5)
 
 
-def test_control_flow():
-    from torch._higher_order_ops import map as map_
-    from torch._higher_order_ops import scan, while_loop
-
-    x = torch.randn(4)
-    agree(lambda x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x)), x)
-    agree(lambda x: scan(lambda total, v: (total + v, total * v), torch.zeros(()), x), x)
-    agree(lambda x: map_(lambda row: row.sin(), x), x)
-    gradients_agree(lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,)).sum(), x)
-
-
 # --------------------------------------------------------------------------------------------------- kinds of tensors
 def test_sparse_quantised_and_subclasses():
     from torch.testing._internal.two_tensor import TwoTensor

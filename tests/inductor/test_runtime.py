@@ -246,12 +246,6 @@ def test_custom_operator_runs_in_aten_without_a_graph_break():
     same((got, b), (want, a))
 
 
-def test_control_flow_operator():
-    f = lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,)) + 1
-    with pytest.warns(DiagnosticNote, match="TPB403"):
-        same(compile_(f)(torch.ones(3)), f(torch.ones(3)))
-
-
 def test_nothing_is_written_when_a_fallback_raises():
     @torch.library.custom_op("tpb_test::refuse", mutates_args=())
     def refuse(x: torch.Tensor) -> torch.Tensor:
