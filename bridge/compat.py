@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import FunctionType
 from typing import Any
@@ -22,7 +22,7 @@ import torch
 from jax._src import compiler, hardware_utils, xla_bridge
 from jax._src.config import enable_x64 as _enable_x64
 from jax._src.config import trace_context
-from jax._src.core import ShapedArray
+from jax._src.core import ShapedArray, jaxprs_in_params
 from jax._src.lib import _jax, xla_client
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd import forward_ad
@@ -327,14 +327,27 @@ def result_handlers(results: Sequence[tuple[tuple[int, ...], Any]], sharding: An
     ]
 
 
-def compile_options(excess_precision: bool = False) -> Any:
+def compile_options(excess_precision: bool = False, plain: bool = False, products: bool = False) -> Any:
     """Options of a program for one CPU device.
 
     Args:
         excess_precision: whether XLA may leave out the rounding between two operations on a narrow float.
+        plain: whether XLA compiles all by itself, without its library of kernels; a maximum is NaN where a number is.
+        products: with `plain`, whether the library computes the matrix products all the same.
     """
     changed: Any = {"xla_allow_excess_precision": excess_precision}
+    if plain:
+        changed["xla_cpu_experimental_ynn_fusion_type"] = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT" if products else ""
+        changed["xla_cpu_enable_fast_min_max"] = False
     return compiler.get_compile_options(num_replicas=1, num_partitions=1, env_options_overrides=changed)
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """All equations of a jaxpr, and of those inside of it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from equations(inner)
 
 
 def calls_back(traced: Any, lowered: Any) -> bool:

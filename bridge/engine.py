@@ -13,9 +13,11 @@ import math
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 import jax
+import numpy as np
 import torch
 
 from bridge import compat, diskcache
@@ -34,6 +36,7 @@ __all__ = [
     "collect_results",
     "direct",
     "parts",
+    "plain",
     "share_with_torch",
 ]
 
@@ -43,6 +46,12 @@ ALIGNMENT = 64
 SMALL = 1 << 15
 #: Programs of more bytes are not called directly: the call is the least of what they cost.
 _DIRECT = 1 << 24
+#: Differences of products that are rounding, beside the largest result: a wrong matrix is off by all of it.
+_ROUNDING = 1e-3
+#: Operations that are not kernels of their own.
+_INDIRECT = {"conv_general_dilated", "sort", "while", "scan", "fft", "top_k", "custom_call", "ffi_call"}
+#: So many multiply-adds take some hundreds of microseconds.
+_PRODUCTS = 1 << 24
 #: How many addresses of one operand are remembered.
 _CACHE_LIMIT = 256
 
@@ -55,6 +64,9 @@ _C_TYPES = {
     "int64": ctypes.c_int64,
     "uint64": ctypes.c_uint64,
 }
+
+#: Whether what is being traced is compiled without XLA's library of reductions, so that XLA's own code is to be fast.
+plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 #: A compiled program: arrays of one engine in, arrays of that engine out.
 Program = Callable[[list[Any]], list[Any]]
@@ -113,7 +125,9 @@ class Engine:
         storage = compat.storage_at(pointer, _cpu, nbytes)
         return self.share(torch.empty(0, dtype=dtype, device=_cpu).set_(storage, 0, shape, strides))
 
-    def compile(self, fn: Callable[..., Any], avals: Sequence[jax.ShapeDtypeStruct], text: str = "") -> Program:
+    def compile(
+        self, fn: Callable[..., Any], avals: Sequence[jax.ShapeDtypeStruct], text: str = "", lanes: bool = False
+    ) -> Program:
         """Compile `fn` ahead of time; the result takes a list of arrays and returns a list of arrays.
 
         `xla_allow_excess_precision` is off, because a bf16 chain must round after every operator, as eager does.
@@ -122,16 +136,24 @@ class Engine:
             fn: a function on jax values that returns a sequence; it is not called when the disk cache has the program.
             avals: its arguments.
             text: all that decides what `fn` computes, jax aside; with it the program is kept on disk.
+            lanes: whether `fn` writes reductions as XLA's own code vectorises them where `plain` is set. Such a program
+                has no need of XLA's library, whose parts can't be called directly, but for large products.
 
         Raises:
             CallsBack: the program calls Python while it runs: only a `JaxEngine` can run it.
         """
-        options = compat.compile_options()
+        options = compat.compile_options(plain=lanes)
         with compat.x64(), jax.default_device(compat.cpu_device()):
             key = self._key(text, avals, options) if text and diskcache.folder() else ""
             executable, written = self._kept(key, options) if key else (None, None)
             if executable is None:
-                traced = jax.jit(fn, keep_unused=True).trace(*avals)
+                token = plain.set(lanes)
+                try:
+                    traced = jax.jit(fn, keep_unused=True).trace(*avals)
+                finally:
+                    plain.reset(token)
+                if lanes and _is_for_the_library(traced.jaxpr):
+                    options = compat.compile_options(plain=True, products=True)
                 executable, written = self._compiled(self._lowered(traced), options, key)
         program = _program(executable)
         # One that was read from disk can't be written down again.
@@ -189,6 +211,27 @@ class Engine:
         except compat.JaxRuntimeError:  # from another build of the same version, say
             diskcache.drop("programs", key)
             return None, None
+
+
+def _is_for_the_library(jaxpr: Any) -> bool:
+    """Whether products are better left to XLA's library, which multiplies large matrices faster than BLAS.
+
+    So they are where they take much longer than a call, where numbers are of half precision, and where the program has
+    other parts that can't be called directly.
+    """
+    work = 0
+    for equation in compat.equations(jaxpr):
+        name = equation.primitive.name
+        if name in _INDIRECT:
+            return True
+        if name == "dot_general":
+            left, right = (v.aval for v in equation.invars)
+            if left.dtype.itemsize < 4:
+                return True
+            (summed, _), (batch, _) = equation.params["dimension_numbers"]
+            shared = math.prod(left.shape[d] for d in (*summed, *batch))
+            work += left.size * right.size // max(shared, 1)
+    return work > _PRODUCTS
 
 
 def _program(executable: Any) -> Program:
@@ -249,7 +292,7 @@ def direct(
 
 
 def _agrees(found: Native, program: Program, operands: Any, results: Any, engine: Engine) -> bool:
-    """Whether a program computes the same bits when it is called directly.
+    """Whether a program computes the same when it is called directly: the same bits, matrix products aside.
 
     On small numbers, and on numbers that are far from zero with a NaN first, which take the other way at a condition.
     """
@@ -263,9 +306,23 @@ def _agrees(found: Native, program: Program, operands: Any, results: Any, engine
         expected = program([engine.share(t) for t in inputs])
         del frame
         for t, e in zip(outputs, expected, strict=True):
-            if failed or bytes(t.numpy()) != ctypes.string_at(e.unsafe_buffer_pointer(), t.numel()):
+            data = ctypes.string_at(e.unsafe_buffer_pointer(), t.numel())
+            same = bytes(t.numpy()) == data
+            if failed or not (same or (found.rounds and _close(t.numpy(), data, e.dtype))):
                 return False
     return True
+
+
+def _close(found: Any, expected: bytes, dtype: Any) -> bool:
+    """Whether floats differ by rounding, beside the largest of them, and are NaN in the same places."""
+    if not jax.numpy.issubdtype(dtype, jax.numpy.floating):
+        return False
+    a, b = (np.frombuffer(v, dtype).astype(np.float64) for v in (found, expected))
+    known = np.isfinite(b)
+    if not np.array_equal(a[~known], b[~known], equal_nan=True) or not np.isfinite(a[known]).all():
+        return False
+    scale = np.abs(b[known]).max(initial=0.0)
+    return bool(np.abs(a[known] - b[known]).max(initial=0.0) <= _ROUNDING * scale)
 
 
 def _example(shape: tuple[int, ...], dtype: Any, position: int, strange: bool) -> torch.Tensor:
@@ -294,8 +351,10 @@ class JaxEngine(Engine):
         self.serial = False
         self.device = compat.cpu_device()
 
-    def compile(self, fn: Callable[..., Any], avals: Sequence[jax.ShapeDtypeStruct], text: str = "") -> Program:
-        """As `Engine.compile`; nothing is kept on disk."""
+    def compile(
+        self, fn: Callable[..., Any], avals: Sequence[jax.ShapeDtypeStruct], text: str = "", lanes: bool = False
+    ) -> Program:
+        """As `Engine.compile`; nothing is kept on disk, and XLA's library is used."""
         jitted = jax.jit(fn)
 
         def call(arrays: list[Any]) -> list[Any]:

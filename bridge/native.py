@@ -6,13 +6,15 @@ compares it with the program first (`engine.direct`).
 
 XLA's runtime takes 10 µs for a call whose kernels take less than one: it counts references to buffers, keeps events,
 and makes objects of results. The kernels are plain functions, compiled ahead: they call nothing but the C library, and
-are relocatable by absolute addresses only. Programs that are a sequence of such kernels, with conditions perhaps, are
-called here; those with matrix products, loops or collectives are left to XLA.
+are relocatable by absolute addresses only. Programs that are a sequence of such kernels are called here, with
+conditions perhaps, and with matrix products of floats, which the BLAS inside torch computes as it does for eager; those
+with loops, convolutions or collectives are left to XLA.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import math
 import mmap
@@ -22,7 +24,10 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
 
 __all__ = ["Native", "native"]
 
@@ -50,11 +55,13 @@ class Native:
     Attributes:
         operands: how many operands there are.
         results: how many results there are.
+        rounds: whether it computes matrix products, which round in another order than XLA's.
         run: the function.
     """
 
-    def __init__(self, code: _Code, operands: int, results: int):
+    def __init__(self, code: _Code, operands: int, results: int, rounds: bool):
         self._code = code
+        self.rounds = rounds
         self.operands, self.results = operands, results
         self.run = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(code.entry)
 
@@ -89,7 +96,8 @@ def native(
         return None
     try:
         plan = _read(written(), *sizes)
-        return Native(_load(plan), len(operands), len(results))
+        rounds = any(isinstance(step, _Product) for step in plan.steps)
+        return Native(_load(plan), len(operands), len(results), rounds)
     except (NotUnderstood, IndexError, KeyError, ValueError, struct.error, OSError):
         return None
 
@@ -145,7 +153,28 @@ class _Label:
     label: int
 
 
-_Step = _Kernel | _Copy | _Unless | _Jump | _Label
+@dataclass
+class _Product:
+    """`batch` products of matrices of floats, (m, k) by (k, n), as BLAS takes them: the first is read by column.
+
+    Attributes:
+        name: the function of BLAS.
+        pieces: the first matrix, the second one, the result.
+        steps: bytes from one matrix to the next, of each.
+        words: what the function takes, but the addresses: two letters, m, n, k, alpha, the leading dimensions of the
+            two, beta, and that of the result.
+        parameters: where these are among the constants.
+    """
+
+    name: str
+    pieces: list[_Slice]
+    batch: int
+    steps: tuple[int, int, int]
+    words: bytes
+    parameters: int = 0
+
+
+_Step = _Kernel | _Copy | _Unless | _Jump | _Label | _Product
 
 
 @dataclass
@@ -271,6 +300,10 @@ def _read(written: bytes, operands: list[int], results: list[int]) -> _Plan:
         else:
             place[number] = "scratch", scratch
             scratch += sizes[number] + -sizes[number] % _LINE
+    for step in steps:
+        if isinstance(step, _Product):
+            step.parameters = len(constants)
+            constants += step.words + bytes(-len(step.words) % _LINE)
     if not steps or sum(isinstance(s, _Kernel) for s in steps) > _MOST_KERNELS or scratch > _MOST_SCRATCH:
         raise NotUnderstood("a program of another size")
     if any(place[number][0] == "refused" for number in used):
@@ -287,6 +320,8 @@ def _slices(step: _Step) -> list[_Slice]:
             return [step.source, step.target]
         case _Unless():
             return [step.index]
+        case _Product():
+            return step.pieces
     return []
 
 
@@ -351,7 +386,7 @@ _LITERALS |= {10: ("", 11), 11: ("", 8), 12: ("", 9), 16: ("", 13)}
 def _steps(sequence: _Fields, sizes: dict[int, int], labels: Iterator[int]) -> Iterator[_Step]:
     """What a sequence of thunks does, in order."""
     for thunk in map(_fields, _all(sequence, 1)):
-        ((kind, body),) = [(n, value) for n, value in _only(thunk, 1, 2, 3, 4, 11, 12) if n > 2]
+        ((kind, body),) = [(n, value) for n, value in _only(thunk, 1, 2, 3, 4, 7, 11, 12) if n > 2]
         if kind == 3:
             yield from _steps(_fields(_one(_only(_fields(body), 1), 1)), sizes, labels)
         elif kind == 4:
@@ -367,6 +402,8 @@ def _steps(sequence: _Fields, sizes: dict[int, int], labels: Iterator[int]) -> I
             yield _Label(other)
             yield from _steps(_fields(second), sizes, labels)
             yield _Label(end)
+        elif kind == 7:
+            yield _product(_only(_fields(body), 1, 2, 3, 4), sizes)
         elif kind == 11:
             kernel = _only(_fields(body), 1, 2, 3, 4, 5, 6)
             groups = _only(_fields(_one(kernel, 2)), 1, 2, 3)
@@ -391,6 +428,86 @@ def _slice(data: bytes, sizes: dict[int, int]) -> tuple[_Slice, int]:
     if offset + size > sizes[allocation]:
         raise NotUnderstood("memory outside of its allocation")
     return _Slice(allocation, offset), size
+
+
+#: Element type -> (letter of BLAS, how a number of it lies in memory).
+_FLOATS = {11: ("s", "f"), 12: ("d", "d")}
+
+
+def _product(dot: _Fields, sizes: dict[int, int]) -> _Product:
+    """A matrix product, with or without dimensions of a batch, which are the first ones."""
+    dimensions = _fields(_one(dot, 1, b""))
+    summed = [_numbers(dimensions, n) for n in (1, 2)]
+    batches = [_numbers(dimensions, n) for n in (3, 4)]
+    several = len(batches[0])
+    if batches != [list(range(several))] * 2 or [len(s) for s in summed] != [1, 1]:
+        raise NotUnderstood("a product of another form")
+    found: list[tuple[_Slice, int, list[int], list[int]]] = []
+    for number in (2, 3, 4):
+        shaped = _only(_fields(_one(dot, number)), 1, 2)
+        shape = _fields(_one(shaped, 1))
+        lengths, steps, step = _numbers(shape, 3), [0] * len(_numbers(shape, 3)), 1
+        for d in _numbers(_fields(_one(shape, 5, b"")), 1):
+            steps[d], step = step, step * lengths[d]
+        for d in range(several - 1):
+            if steps[d] != steps[d + 1] * lengths[d + 1]:
+                raise NotUnderstood("a batch of another layout")
+        if not step or len(lengths) > several + 2:
+            raise NotUnderstood("a product of another form")
+        found.append((_slice(_one(shaped, 2), sizes)[0], _one(shape, 2), lengths, steps))
+    kinds = {kind for _, kind, _, _ in found}
+    if len(kinds) != 1 or not kinds <= set(_FLOATS):
+        raise NotUnderstood("a product of other numbers")
+    letter, code = _FLOATS[kinds.pop()]
+    itemsize = struct.calcsize(code)
+    count = math.prod(found[0][2][:several])
+
+    def parts(number: int) -> tuple[int, int, int, int]:
+        """(length and step of the dimension that stays, and of the one that is summed)."""
+        _, _, lengths, steps = found[number]
+        (inner,) = summed[number]
+        free = [d for d in range(several, len(lengths)) if d != inner]
+        length, step = (lengths[free[0]], steps[free[0]]) if free else (1, 1)
+        return length, step, lengths[inner], steps[inner]
+
+    (m, m_step, k, left), (n, n_step, k_too, right) = parts(0), parts(1)
+    kept = [(length, step) for length, step in zip(found[2][2][several:], found[2][3][several:])]
+    expected = [m] * (len(found[0][2]) == several + 2) + [n] * (len(found[1][2]) == several + 2)
+    if k != k_too or [length for length, _ in kept] != expected:
+        raise NotUnderstood("a product of another form")
+    m_out = kept[0][1] if len(found[0][2]) == several + 2 else n
+    n_out = kept[-1][1] if len(found[1][2]) == several + 2 else m
+    if n_out == 1 or n == 1 != m_out:
+        # The result lies row by row, which is its transpose by column: B' A' for A B.
+        order, (p, q) = (1, 0), ((n, n_step, right), (m, m_step, left))
+        leading = m_out
+    elif m_out == 1:
+        order, (p, q) = (0, 1), ((m, m_step, left), (n, n_step, right))
+        leading = n_out
+    else:
+        raise NotUnderstood("a product of another layout")
+    first, first_leading = _turned(*p, k)
+    second, second_leading = _turned(q[0], q[1], q[2], k)
+    # The second matrix is (k, q): it lies by column when k is the dimension without gaps.
+    second = b"T" if second == b"N" else b"N"
+    integers = lambda *values: struct.pack(f"<{len(values)}q", *values)
+    number = lambda value: struct.pack(f"<{code}", value).ljust(8, b"\0")
+    words = first.ljust(8, b"\0") + second.ljust(8, b"\0") + integers(p[0], q[0], k) + number(1)
+    words += integers(first_leading, second_leading) + number(0) + integers(max(leading, p[0]))
+    pieces = [found[order[0]][0], found[order[1]][0], found[2][0]]
+    steps = [(found[i][3][several - 1] * itemsize if several else 0) for i in (*order, 2)]
+    return _Product(f"{letter}gemm_", pieces, count, (steps[0], steps[1], steps[2]), words)
+
+
+def _turned(length: int, step: int, summed_step: int, k: int) -> tuple[bytes, int]:
+    """How BLAS reads a matrix (length, k): b"N" by column or b"T" by row, and its leading dimension."""
+    if step == 1 and (length == 1 or k == 1 or summed_step >= length):
+        return b"N", max(summed_step, length) if k > 1 else length
+    if summed_step == 1 or k == 1:
+        return b"T", max(step, k)
+    if length == 1:
+        return b"N", summed_step
+    raise NotUnderstood("a matrix of another layout")
 
 
 # Loading -------------------------------------------------------------------------------------------------------
@@ -422,7 +539,7 @@ def _load(plan: _Plan) -> _Code:
     words, fixed, moves = _frame(plan)
     constants, size = size, size + len(plan.constants)
     caller = size
-    length = len(_caller(plan, moves, lambda name: 0))
+    length = len(_caller(plan, moves, lambda name: 0, 0))
     size += length
     memory = mmap.mmap(-1, size)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -431,7 +548,7 @@ def _load(plan: _Plan) -> _Code:
     for offset, symbol, addend in patches:
         target = start + symbol if isinstance(symbol, int) else _address(symbol)
         memory[offset : offset + 8] = struct.pack("<Q", target + addend)
-    memory[caller:size] = _caller(plan, moves, lambda name: start + functions[name])
+    memory[caller:size] = _caller(plan, moves, lambda name: start + functions[name], start + constants)
     if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(start), ctypes.c_size_t(size), 5):  # read, execute
         raise OSError(ctypes.get_errno(), "mprotect")
     fixed = [
@@ -440,9 +557,17 @@ def _load(plan: _Plan) -> _Code:
     return _Code(memory, start + caller, words, plan.scratch, fixed)
 
 
+@functools.cache
+def _torch_libraries() -> list[str]:
+    """Torch's own library, which has the BLAS that eager uses."""
+    folder = Path(str(torch.__file__)).parent / "lib"
+    return [str(path) for path in (folder / "libtorch_cpu.so",) if path.exists()]
+
+
+@functools.cache
 def _address(name: str) -> int:
-    """Where the C library has a function."""
-    for library in (None, "libm.so.6"):
+    """Where the C library, or the BLAS of torch, has a function."""
+    for library in (None, "libm.so.6", *_torch_libraries()):
         found = getattr(ctypes.CDLL(library), name, None)
         if found is not None:
             return ctypes.cast(found, ctypes.c_void_p).value or 0
@@ -521,6 +646,11 @@ def _frame(plan: _Plan) -> tuple[int, list[tuple[int, str, int]], list[list[tupl
         elif isinstance(step, _Unless):
             pointer(at, step.index, moved)
             at += 1
+        elif isinstance(step, _Product):
+            # three addresses, the same for the present turn, how many turns are left
+            for i, piece in enumerate(step.pieces):
+                pointer(at + i, piece, moved)
+            at += 7
         elif isinstance(step, _Kernel):
             # {number of groups, which group, number of arguments, arguments}; x, y, z twice; (address, bytes) each
             first = at + 10
@@ -534,7 +664,7 @@ def _frame(plan: _Plan) -> tuple[int, list[tuple[int, str, int]], list[list[tupl
     return at, fixed, moves
 
 
-def _caller(plan: _Plan, moves: list[list[tuple[int, int, int]]], where: Callable[[str], int]) -> bytes:
+def _caller(plan: _Plan, moves: list[list[tuple[int, int, int]]], where: Callable[[str], int], constants: int) -> bytes:
     """The function of a frame's address that takes all steps: machine code of x86-64, System V calling convention."""
     code = bytearray(b"\x53\x48\x89\xfb")  # push rbx; mov rbx, rdi
     labels: dict[int, int] = {}
@@ -561,6 +691,8 @@ def _caller(plan: _Plan, moves: list[list[tuple[int, int, int]]], where: Callabl
                 code += b"\x48\x8b\xb3" + struct.pack("<i", 8 * (at + 1))  # mov rsi, [rbx + ..]
                 code += b"\x48\xba" + struct.pack("<Q", step.nbytes)  # mov rdx, ..
                 code += b"\x48\xb8" + struct.pack("<Q", _address("memcpy")) + b"\xff\xd0"  # mov rax, ..; call rax
+            case _Product():
+                code += _multiply(step, at, constants + step.parameters)
             case _Unless():
                 code += b"\x48\x8b\x83" + struct.pack("<i", 8 * at)  # mov rax, [rbx + ..]
                 if step.nbytes == 1:
@@ -576,3 +708,28 @@ def _caller(plan: _Plan, moves: list[list[tuple[int, int, int]]], where: Callabl
     for at, label in jumps:
         code[at - 4 : at] = struct.pack("<i", labels[label] - at)
     return bytes(code + b"\x5b\xc3")  # pop rbx; ret
+
+
+def _multiply(step: _Product, at: int, parameters: int) -> bytes:
+    """The calls of BLAS for a product, whose addresses are the words from `at` on."""
+    word = lambda i: struct.pack("<i", 8 * (at + i))
+    code = bytearray()
+    for i in range(3):
+        code += b"\x48\x8b\x83" + word(i) + b"\x48\x89\x83" + word(3 + i)  # mov rax, [rbx + ..]; mov [rbx + ..], rax
+    code += b"\x48\xc7\x83" + word(6) + struct.pack("<i", step.batch)  # mov qword [rbx + ..], ..
+    again = len(code)
+    code += b"\x48\x83\xec\x40" + b"\x48\xb8" + struct.pack("<Q", parameters)  # sub rsp, 64; mov rax, ..
+    # Six arguments in registers: lea rdi, rsi, rdx, rcx, r8, r9 from rax.
+    code += b"\x48\x89\xc7\x48\x8d\x70\x08\x48\x8d\x50\x10\x48\x8d\x48\x18\x4c\x8d\x40\x20\x4c\x8d\x48\x28"
+    for position, (address, offset) in enumerate(((3, 0), (0, 48), (4, 0), (0, 56), (0, 64), (5, 0), (0, 72))):
+        # mov r10, [rbx + ..] or lea r10, [rax + ..]; mov [rsp + ..], r10
+        code += b"\x4c\x8b\x93" + word(address) if address else b"\x4c\x8d\x50" + bytes([offset])
+        code += b"\x4c\x89\x54\x24" + bytes([8 * position])
+    code += b"\x48\xb8" + struct.pack("<Q", _address(step.name)) + b"\xff\xd0"  # mov rax, ..; call rax
+    code += b"\x48\x83\xc4\x40"  # add rsp, 64
+    if step.batch > 1:
+        for i, nbytes in enumerate(step.steps):
+            code += b"\x48\x81\x83" + word(3 + i) + struct.pack("<i", nbytes)  # add qword [rbx + ..], ..
+        code += b"\x48\xff\x8b" + word(6)  # dec qword [rbx + ..]
+        code += b"\x0f\x85" + struct.pack("<i", again - len(code) - 6)  # jnz
+    return bytes(code)

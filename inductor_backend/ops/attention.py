@@ -6,11 +6,13 @@ in f32 for half precision; a fully masked row gives 0.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from inductor_backend.ops.lanes import highest, total
 from inductor_backend.ops.table import row
 
 lax = jax.lax
@@ -47,7 +49,7 @@ def _gathered(gradient, like):
     heads = like.shape[1]
     if gradient.shape[1] == heads:
         return gradient
-    return jnp.sum(gradient.reshape(gradient.shape[0], heads, -1, *gradient.shape[2:]), 2)
+    return total(gradient.reshape(gradient.shape[0], heads, -1, *gradient.shape[2:]), 2)
 
 
 @row("aten._scaled_dot_product_flash_attention_for_cpu.default", supports=_heads)
@@ -55,14 +57,14 @@ def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, attn_mask=None, sca
     """softmax(q k' scale + mask) v, and the log-sum-exp of every row."""
     k, v = _spread(q, k, v)
     s, _ = _scores(q, k, is_causal, attn_mask, scale)
-    best = jnp.max(s, -1, keepdims=True)
+    best = highest(s, -1, True)
     best = jnp.where(jnp.isfinite(best), best, 0)
     p = jnp.exp(s - best)
-    total = jnp.sum(p, -1, keepdims=True)
+    sums = total(p, -1, True)
     weights = p.astype(v.dtype)
     y = lax.dot_general(weights, v, (((3,), (2,)), ((0, 1), (0, 1))), preferred_element_type=s.dtype)
-    y = jnp.where(total == 0, 0, y / total)
-    return y.astype(q.dtype), (jnp.log(total) + best)[..., 0]
+    y = jnp.where(sums == 0, 0, y / sums)
+    return y.astype(q.dtype), (jnp.log(sums) + best)[..., 0]
 
 
 @row(
@@ -81,7 +83,7 @@ def flash_attention_backward(grad, q, k, v, y, lse, dropout_p, is_causal, attn_m
     batch = ((0, 1), (0, 1))
     grad_v = lax.dot_general(p, g, (((2,), (2,)), batch))
     grad_p = lax.dot_general(g, vw, (((3,), (3,)), batch))
-    delta = jnp.sum(g * y.astype(wide), -1, keepdims=True)
+    delta = total(g * y.astype(wide), -1, True)
     grad_s = p * (grad_p - delta) * jnp.asarray(scale, wide)
     grad_q = lax.dot_general(grad_s, kw, (((3,), (2,)), batch))
     grad_k = lax.dot_general(grad_s, qw, (((2,), (2,)), batch))
@@ -95,9 +97,10 @@ def native_layer_norm(x, normalized_shape, weight, bias, eps, out: Any = None):
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     wide = jnp.float32 if x.dtype in (jnp.bfloat16, jnp.float16) else x.dtype
     xw = x.astype(wide)
-    mu = jnp.mean(xw, axes, keepdims=True)
+    count = math.prod(x.shape[a] for a in axes)
+    mu = total(xw, axes, True) / count
     centred = xw - mu
-    scale = lax.rsqrt(jnp.mean(centred * centred, axes, keepdims=True) + eps)
+    scale = lax.rsqrt(total(centred * centred, axes, True) / count + eps)
     y = centred * scale
     y = y if weight is None else y * weight.astype(wide)
     y = y if bias is None else y + bias.astype(wide)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from inductor_backend.ops import whole
+from inductor_backend.ops.lanes import total
 from inductor_backend.ops.matmul import addmm, dot
 from inductor_backend.ops.table import MATMUL, cast, row
 
@@ -196,14 +197,14 @@ def trilinear(a, b, c, expand1, expand2, expand3, sumdim, unroll_dim=1):
 def _norm(difference, p):
     size = jnp.abs(difference)
     if p == 0:
-        return jnp.sum((size != 0).astype(size.dtype), -1)
+        return total((size != 0).astype(size.dtype), -1)
     if p == 1:
-        return jnp.sum(size, -1)
+        return total(size, -1)
     if p == 2:
-        return jnp.sqrt(jnp.sum(size * size, -1))
+        return jnp.sqrt(total(size * size, -1))
     if p == float("inf"):
         return jnp.max(size, -1)
-    return jnp.sum(size**p, -1) ** (1 / p)
+    return total(size**p, -1) ** (1 / p)
 
 
 @row("aten._cdist_forward.default", supports=lambda a, b, p, mode=None: a.numel() > 0 and b.numel() > 0)
@@ -212,7 +213,7 @@ def cdist(a, b, p, compute_mode=None):
     far = a.shape[-2] > 25 or b.shape[-2] > 25
     if p == 2 and (compute_mode == 1 or (far and compute_mode in (None, 0))):
         # As eager does for many rows: one product instead of all differences.
-        squares = lambda v: jnp.sum(v * v, -1)
+        squares = lambda v: total(v * v, -1)
         product = jnp.matmul(a, jnp.swapaxes(b, -1, -2))
         return jnp.sqrt(jnp.maximum(squares(a)[..., :, None] + squares(b)[..., None, :] - 2 * product, 0))
     return _norm(a[..., :, None, :] - b[..., None, :, :], p)

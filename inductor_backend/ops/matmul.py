@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from inductor_backend.ops import library, whole
+from inductor_backend.ops.lanes import total
 from inductor_backend.ops.table import MATMUL, OTHER, cast, row
 
 lax = jax.lax
@@ -152,5 +153,5 @@ def convolution_backward(
         (grad_w,) = jax.linear_transpose(lambda b: forward(xw, b), ww)(g)
         grad_w = grad_w.astype(w.dtype)
     if output_mask[2]:
-        grad_b = jnp.sum(g, (0, *range(2, g.ndim))).astype(grad.dtype)
+        grad_b = total(g, (0, *range(2, g.ndim))).astype(grad.dtype)
     return grad_x, grad_w, grad_b

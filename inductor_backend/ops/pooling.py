@@ -16,6 +16,7 @@ import torch
 
 from inductor_backend.ops import whole
 from inductor_backend.ops.exact import divide
+from inductor_backend.ops.lanes import total
 from inductor_backend.ops.table import cast, row
 
 lax = jax.lax
@@ -209,7 +210,7 @@ def _adaptive(x, size):
     """Adaptive averaging is a small matrix product along each dimension."""
     for axis, n in zip(range(x.ndim - len(size), x.ndim), size):
         if n == 1:
-            x = jnp.mean(x, axis, keepdims=True)
+            x = total(x, axis, True) / x.shape[axis]
         elif n != x.shape[axis]:
             matrix = jnp.asarray(_adaptive_matrix(x.shape[axis], n), x.dtype)
             x = jnp.moveaxis(jnp.moveaxis(x, axis, -1) @ matrix, -1, axis)

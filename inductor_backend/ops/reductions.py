@@ -16,6 +16,7 @@ import torch
 from inductor_backend.ops import library, whole
 from inductor_backend.ops.elementary.pieces import on_cpu
 from inductor_backend.ops.exact import divide
+from inductor_backend.ops.lanes import highest, plain, reduced, total
 from inductor_backend.ops.table import REDUCTION, cast, dims, row
 
 lax = jax.lax
@@ -34,9 +35,7 @@ def _wide(x, out_dtype):
 @reduction("aten.sum.dim_IntList", "aten.sum.default", grows=whole.SUMMED)
 def sum_(x, dim=None, keepdim=False, dtype=None, out: Any = None):
     """Sum; half precision accumulates in f32 and rounds once."""
-    return jnp.sum(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(
-        out.dtype
-    )
+    return total(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), bool(keepdim) and x.ndim > 0).astype(out.dtype)
 
 
 @reduction("aten.mean.dim", "aten.mean.default")
@@ -44,8 +43,8 @@ def mean(x, dim=None, keepdim=False, dtype=None, out: Any = None):
     """Mean; of nothing it is NaN."""
     axes = dims(dim, x.ndim)
     count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
-    total = jnp.sum(cast(x, _wide(x, out.dtype)), axes, keepdims=bool(keepdim))
-    return divide(total, jnp.asarray(count, total.dtype)).astype(out.dtype)
+    sums = total(cast(x, _wide(x, out.dtype)), axes, bool(keepdim))
+    return divide(sums, jnp.asarray(count, sums.dtype)).astype(out.dtype)
 
 
 #: Columns that a reduction of rows keeps until the end, and the shortest row that is worth it.
@@ -65,6 +64,8 @@ def _in_lanes(x, axes, reduce, join):
         reduce: the reduction of an array along axes.
         join: the same for two arrays.
     """
+    if plain.get():
+        return reduced(x, axes, reduce, join)
     kept = [d for d in range(x.ndim) if d not in axes]
     count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
     if count < _LONG or (kept and max(kept) > min(axes)) or not on_cpu():
@@ -89,29 +90,29 @@ def prod(x, dtype=None, out: Any = None):
 @reduction("aten.prod.dim_int", grows=whole.ALL_MULTIPLIED)
 def prod_dim(x, dim, keepdim=False, dtype=None, out: Any = None):
     """Product along one dimension."""
-    return jnp.prod(cast(x, _wide(x, out.dtype)), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0).astype(
-        out.dtype
-    )
+    x, keep = cast(x, _wide(x, out.dtype)), bool(keepdim) and x.ndim > 0
+    return reduced(x, dims(dim, x.ndim), jnp.prod, jnp.multiply, keep).astype(out.dtype)
 
 
 def _two_passes(x, axes, count):
-    mu = divide(jnp.sum(x, axes, keepdims=True), jnp.asarray(count, x.dtype))
+    mu = divide(total(x, axes, True), jnp.asarray(count, x.dtype))
     centred = x - mu
-    return mu, jnp.sum(centred * centred, axes, keepdims=True)
+    return mu, total(centred * centred, axes, True)
 
 
 def _moments(x, axes):
     """(mean, sum of squared deviations, count); the reduced dimensions stay as 1.
 
-    One pass over sum and sum of squares costs half of two passes on the CPU. It loses digits when the mean is large
-    beside the deviation, so the data decides: any such group sends the whole array through two passes.
+    In lanes, two passes cost what any two sums do. XLA's library computes sum and sum of squares in one, at half the
+    cost. It loses digits when the mean is large beside the deviation, so the data decides: any such group sends the
+    whole array through two passes.
     """
     count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
-    if x.dtype != jnp.float32 or x.size < 4096 or count < 32:
+    if plain.get() or x.dtype != jnp.float32 or x.size < 4096 or count < 32:
         return *_two_passes(x, axes, count), count
     n = jnp.asarray(count, x.dtype)
-    mu = divide(jnp.sum(x, axes, keepdims=True), n)
-    squares = jnp.sum(x * x, axes, keepdims=True)
+    mu = divide(total(x, axes, True), n)
+    squares = total(x * x, axes, True)
     rest = squares - mu * mu * n
     # Written so that NaN and infinities count as unsafe as well.
     safe = jnp.all(rest > 0.1 * squares)
@@ -173,24 +174,26 @@ def _identity_error(x, axes) -> bool:
 def _extreme(x, axes, keep: bool, largest: bool):
     """The extreme element; NaN wins.
 
-    XLA's own maximum of floats loses NaN on a CPU, and numbers next to it, but it is the one that is vectorised. So the
-    numbers decide: their sum is NaN where any of them is (or where both infinities are among them), and only then a
-    reduction is taken that says what it picks.
+    In a program that is compiled without XLA's library (`plain`), XLA's maximum is that. The library's loses NaN, and
+    numbers next to it, but it is the one that is vectorised. So the numbers decide: their sum is NaN where any of them
+    is (or where both infinities are among them), and only then a reduction is taken that says what it picks.
     """
     axes = tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
     axes = tuple(a % x.ndim for a in axes)
     if jnp.issubdtype(x.dtype, jnp.floating):
         # Half precision is compared in f32, which XLA vectorises on a CPU.
         wide = x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) and on_cpu() else x
-        first, plain = (lax.gt, jnp.max) if largest else (lax.lt, jnp.min)
+        first, taken = (lax.gt, jnp.max) if largest else (lax.lt, jnp.min)
         pick = lambda a, b: jnp.where(first(a, b) | (a != a), a, b)
         least = jnp.array(-jnp.inf if largest else jnp.inf, wide.dtype)
         careful = lambda v: _in_lanes(v, axes, lambda u, along: lax.reduce(u, least, pick, along), pick)
-        if wide.size < 2048 or not on_cpu():
+        if plain.get():
+            found = reduced(wide, axes, taken, jnp.maximum if largest else jnp.minimum)
+        elif wide.size < 2048 or not on_cpu():
             found = careful(wide)
         else:
-            total = jnp.sum(wide)
-            found = lax.cond(total == total, lambda v: plain(v, axes), careful, wide)
+            sums = jnp.sum(wide)
+            found = lax.cond(sums == sums, lambda v: taken(v, axes), careful, wide)
         found = found.astype(x.dtype)
     else:
         found = _in_lanes(x, axes, jnp.max if largest else jnp.min, jnp.maximum if largest else jnp.minimum)
@@ -287,18 +290,23 @@ def min_dim(x, dim, keepdim=False):
     return _extreme_dim(x, dim, keepdim, False)
 
 
+def _highest_byte(x, axes, keepdims):
+    """A maximum of bytes, which XLA vectorises; it does not vectorise "or" and "and"."""
+    largest = lambda v, along, keepdims=False: jnp.max(v, along, keepdims=keepdims, initial=0)
+    return reduced(x.astype(jnp.uint8), axes, largest, jnp.maximum, keepdims)
+
+
 @reduction("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_(x, dim=None, keepdim=False, out: Any = None):
     """Whether any element is true."""
-    # A maximum of bytes, which XLA vectorises; it does not vectorise "or" and "and".
-    found = jnp.max((x != 0).astype(jnp.uint8), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0, initial=0)
+    found = _highest_byte(x != 0, dims(dim, x.ndim), bool(keepdim) and x.ndim > 0)
     return (found > 0).astype(out.dtype)
 
 
 @reduction("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all_(x, dim=None, keepdim=False, out: Any = None):
     """Whether every element is true."""
-    found = jnp.max((x == 0).astype(jnp.uint8), dims(dim, x.ndim), keepdims=bool(keepdim) and x.ndim > 0, initial=0)
+    found = _highest_byte(x == 0, dims(dim, x.ndim), bool(keepdim) and x.ndim > 0)
     return (found == 0).astype(out.dtype)
 
 
@@ -307,10 +315,10 @@ def logsumexp(x, dim, keepdim=False, out: Any = None):
     """log(sum(exp(x))) without overflow."""
     x = cast(x, _wide(x, out.dtype))
     axes = dims(dim, x.ndim)
-    best = jnp.max(x, axes, keepdims=True)
+    best = highest(x, axes, True)
     best = jnp.where(jnp.isfinite(best), best, 0)
-    total = jnp.log(jnp.sum(jnp.exp(x - best), axes, keepdims=True)) + best
-    return (total if keepdim and x.ndim else jnp.squeeze(total, axes)).astype(out.dtype)
+    found = jnp.log(total(jnp.exp(x - best), axes, True)) + best
+    return (found if keepdim and x.ndim else jnp.squeeze(found, axes)).astype(out.dtype)
 
 
 @reduction("aten._softmax.default")
@@ -319,8 +327,8 @@ def softmax(x, dim, half_to_float=False, out: Any = None):
     if x.ndim == 0:
         return jnp.where(x == x, 1, x).astype(out.dtype)
     x = cast(x, _wide(x, out.dtype))
-    powers = jnp.exp(x - jnp.max(x, dim, keepdims=True))
-    return (powers / jnp.sum(powers, dim, keepdims=True)).astype(out.dtype)
+    powers = jnp.exp(x - highest(x, dim, True))
+    return (powers / total(powers, dim, True)).astype(out.dtype)
 
 
 @reduction("aten._log_softmax.default")
@@ -329,8 +337,8 @@ def log_softmax(x, dim, half_to_float=False, out: Any = None):
     if x.ndim == 0:
         return jnp.where(x == x, 0, x).astype(out.dtype)
     x = cast(x, _wide(x, out.dtype))
-    x = x - jnp.max(x, dim, keepdims=True)
-    return (x - jnp.log(jnp.sum(jnp.exp(x), dim, keepdims=True))).astype(out.dtype)
+    x = x - highest(x, dim, True)
+    return (x - jnp.log(total(jnp.exp(x), dim, True))).astype(out.dtype)
 
 
 @reduction("aten.linalg_vector_norm.default")
@@ -345,21 +353,21 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, dtype=None, out: Any = None):
     elif ord == float("-inf"):
         value = _extreme(x, axes, keep, False)
     elif ord == 0:
-        value = jnp.sum((x != 0).astype(wide), axes, keepdims=keep)
+        value = total((x != 0).astype(wide), axes, keep)
     elif ord == 1:
-        value = jnp.sum(x, axes, keepdims=keep)
+        value = total(x, axes, keep)
     elif ord == 2:
-        value = jnp.sqrt(jnp.sum(x * x, axes, keepdims=keep))
+        value = jnp.sqrt(total(x * x, axes, keep))
     else:
-        value = jnp.sum(x**ord, axes, keepdims=keep) ** (1.0 / ord)
+        value = total(x**ord, axes, keep) ** (1.0 / ord)
     return value.astype(out.dtype)
 
 
 @reduction("prims.prepare_softmax_online.default")
 def prepare_softmax_online(x, dim):
     """Row maximum and sum of exp(x - max), the two numbers a softmax needs."""
-    best = jnp.max(x, dim, keepdims=True)
-    return best, jnp.sum(jnp.exp(x - best), dim, keepdims=True)
+    best = highest(x, dim, True)
+    return best, total(jnp.exp(x - best), dim, True)
 
 
 # -------------------------------------------------------------------------------------------------------- scans
@@ -457,6 +465,6 @@ def weight_norm_backward(grad, v, g, norms, dim):
     wide = jnp.promote_types(v.dtype, jnp.float32)
     grad, v_wide, g_wide, norms = (a.astype(wide) for a in (grad, v, g, norms))
     others = tuple(d for d in range(v.ndim) if d != dim % v.ndim)
-    along = jnp.sum(grad * v_wide, others, keepdims=True) / norms
+    along = total(grad * v_wide, others, True) / norms
     grad_v = g_wide / norms * (grad - v_wide * along / norms)
     return grad_v.astype(v.dtype), along.astype(g.dtype)

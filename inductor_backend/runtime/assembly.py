@@ -87,6 +87,7 @@ class Compiled:
         avals: shapes and dtypes of its arguments.
         results: the same of its results.
         checks: how many operands it checks.
+        lanes: whether all reductions in it are ours, which XLA vectorises without its library.
         bound: what the runner calls its parts by: "execute" and "handlers", or "run", "frame" and "spare".
     """
 
@@ -95,6 +96,7 @@ class Compiled:
     avals: tuple[jax.ShapeDtypeStruct, ...]
     results: tuple[tuple[tuple[int, ...], Any], ...]
     checks: int
+    lanes: bool = True
     bound: dict[str, str] = field(default_factory=dict)
 
     def program(self, engine: Engine, fn: Callable[..., list[Any]] | None = None, kept: bool = True) -> Program:
@@ -112,7 +114,8 @@ class Compiled:
 
         # Where a line came from decides nothing.
         text = "\n".join(line for line in self.text.split("\n") if not line.startswith("    # "))
-        return engine.compile(segment, self.avals, f"{our_code()}\n{text}\n{self.results}" if kept else "")
+        text = f"{our_code()}\n{text}\n{self.results}" if kept else ""
+        return engine.compile(segment, self.avals, text, self.lanes)
 
     def direct(self, program: Program, engine: Engine) -> Native | None:
         """The program's machine code, where it can be called."""
@@ -269,7 +272,9 @@ class Assembly:
             run, handlers = self.bind("segment", program), None
         else:
             # Functions of the user's have no text: what holds one is not kept on disk.
-            made = Compiled(source.text, source.name, tuple(avals), tuple(shapes), len(source.checks))
+            made = Compiled(
+                source.text, source.name, tuple(avals), tuple(shapes), len(source.checks), not source.inlined
+            )
             program = made.program(self.engine, fn, kept=not named)
             found = made.direct(program, self.engine)
             if found is not None:

@@ -23,9 +23,9 @@ def engine():
     torch.set_num_threads(before)
 
 
-def made(engine, fn, operands, results):
+def made(engine, fn, operands, results, lanes=False):
     """The program of `fn`, and its direct form."""
-    program = engine.compile(fn, [jax.ShapeDtypeStruct(*o) for o in operands])
+    program = engine.compile(fn, [jax.ShapeDtypeStruct(*o) for o in operands], lanes=lanes)
     return program, direct(program, operands, results, engine)
 
 
@@ -92,9 +92,47 @@ def test_conditions(engine, number, kind):
     torch.testing.assert_close(out, 1 + (x.flip(0) * 3 if number > 0 else torch.where(x > 0, x, x.flip(0) - 5)))
 
 
-def test_a_matrix_product_is_left_to_xla(engine):
-    square = ((64, 64), F32)
-    assert made(engine, lambda x, y: [x @ y], [square, square], [square])[1] is None
+PRODUCTS = [
+    "ik,kj->ij", "ik,jk->ij", "ki,kj->ij", "ki,jk->ij", "ik,kj->ji", "bik,bkj->bij", "bik,bjk->bij", "bki,bkj->bij",
+    "bik,bkj->bji", "abik,abjk->abij", "ik,k->i", "k,kj->j", "k,k->", "bik,bk->bi",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [(33, 65, 31, 9, 10), (1, 70, 30, 4, 2), (50, 1, 30, 4, 2), (50, 70, 1, 4, 2)])
+@pytest.mark.parametrize("form", PRODUCTS)
+def test_matrix_products_are_those_of_torchs_blas(engine, form, sizes):
+    size = dict(zip("ijkba", sizes))
+    sides, result = form.split("->")
+    shapes = [tuple(size[c] for c in side) for side in (*sides.split(","), result)]
+    for dtype in (torch.float32, torch.float64):
+        kind = jnp.dtype(str(dtype).removeprefix("torch."))
+        rows = [(shape, kind) for shape in shapes]
+        _, found = made(engine, lambda x, y: [jnp.einsum(form, x, y) + 1], rows[:2], rows[2:], lanes=True)
+        # XLA writes out small ones itself, and those with vectors.
+        assert found is not None and (found.rounds or sizes[0] != 33 or len(result) < 2 or result == "bi")
+        x, y = (torch.randn(shape, dtype=torch.float64) for shape in shapes[:2])
+        expected = torch.einsum(form, x.to(dtype).double(), y.to(dtype).double()) + 1
+        given = [torch.empty(t.shape, dtype=dtype).copy_(t) for t in (x, y)]
+        (out,) = called(found, given, [torch.empty(shapes[2], dtype=dtype)])
+        tolerance = 70 * torch.finfo(dtype).eps
+        torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["half", "large", "beside a sort"])
+def test_products_that_xlas_library_does_better_are_left_to_it(engine, kind):
+    side = 512 if kind == "large" else 64
+    square = ((side, side), jnp.dtype(jnp.bfloat16) if kind == "half" else F32)
+    multiply = lambda x, y: [jnp.sort(x @ y) if kind == "beside a sort" else x @ y]
+    assert made(engine, multiply, [square, square], [square], lanes=True)[1] is None
+
+
+def test_a_product_of_other_matrices_is_not_called(engine):
+    square = [((16, 16), F32)] * 2
+    program, found = made(engine, lambda x, y: [x @ y], square, square[:1], lanes=True)
+    assert found is not None
+    other, _ = made(engine, lambda x, y: [x @ y.T], square, square[:1], lanes=True)
+    program.written = other.written
+    assert direct(program, square, square[:1], engine) is None
 
 
 def test_empty_operands_are_left_to_xla(engine):
