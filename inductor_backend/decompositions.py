@@ -33,6 +33,7 @@ def ours(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any
         (aten.huber_loss_backward, _gradient_of_nothing),
         (aten._log_softmax, _log_softmax),
         (aten.grid_sampler_2d, _whole_precision_only),
+        (aten.max_unpool2d, _by_channel),
         (aten.native_batch_norm, _batch_norm),
         (aten._native_batch_norm_legit, _batch_norm),
         (aten._native_batch_norm_legit_functional, _batch_norm),
@@ -71,6 +72,14 @@ def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> t
         first = (size - shift) % size
         rolled = torch.cat([rolled.narrow(dim, first, size - first), rolled.narrow(dim, 0, first)], dim)
     return torch.ops.aten.copy.default(torch.empty_like(x), rolled)
+
+
+def _by_channel(plain: Callable[..., Any], x: torch.Tensor, *args: Any, **kw: Any) -> Any:
+    """The result in channels-last order where the operand is."""
+    result = plain(x, *args, **kw)
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
+        result = result.contiguous(memory_format=torch.channels_last)
+    return result
 
 
 def _linspace(plain: Callable[..., Any], start: Any, end: Any, steps: int, *, dtype: Any = None, **kw: Any) -> Any:
