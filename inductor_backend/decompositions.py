@@ -34,6 +34,7 @@ def ours(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any
         (aten._log_softmax, _log_softmax),
         (aten.grid_sampler_2d, _whole_precision_only),
         (aten.max_unpool2d, _by_channel),
+        (aten.threshold_backward, _threshold_backward),
         (aten.native_batch_norm, _batch_norm),
         (aten._native_batch_norm_legit, _batch_norm),
         (aten._native_batch_norm_legit_functional, _batch_norm),
@@ -129,6 +130,11 @@ def _interpolated_by(how: Any, plain: Callable[..., Any], x: torch.Tensor, size:
 def _narrowed(value: float, dtype: torch.dtype) -> float:
     """A number in half precision."""
     return float(np.float32(value).astype(_NARROW[dtype]))
+
+
+def _threshold_backward(plain: Callable[..., Any], grad: torch.Tensor, x: torch.Tensor, threshold: float) -> Any:
+    """Half precision is compared with a limit in f32."""
+    return torch.where(x.float() <= threshold, 0, grad) if x.dtype in _HALF else plain(grad, x, threshold)
 
 
 def _hardshrink(plain: Callable[..., Any], x: torch.Tensor, lambd: float = 0.5) -> Any:

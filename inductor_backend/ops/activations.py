@@ -119,11 +119,30 @@ def logaddexp(x, y):
     return jnp.where(gap != gap, x + y, jnp.maximum(x, y) + elementary.log1p(jnp.exp(-jnp.abs(gap))))
 
 
-@pointwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", promote=INT_TO_FLOAT)
-def xlogy(x, y):
+def _logarithm_of(log, y, dtype):
+    """Rounded to half precision, where eager's product reads it."""
+    value = log(y)
+    return value.astype(dtype).astype(value.dtype) if dtype in (jnp.bfloat16, jnp.float16) else value
+
+
+@pointwise(
+    "aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", promote=INT_TO_FLOAT,
+    narrow_scalars=True, undecomposed=True,
+)  # fmt: skip
+def xlogy(x, y, out: Any = None):
     """X * log(y), 0 where x is 0, NaN where y is."""
     y = jnp.asarray(y)
-    return jnp.where(y != y, y, jnp.where(x == 0, 0, x * elementary.log(y)))
+    return jnp.where(y != y, y, jnp.where(x == 0, 0, x * _logarithm_of(elementary.log, y, out.dtype)))
+
+
+@pointwise(
+    "aten.special_xlog1py.default", "aten.special_xlog1py.other_scalar", "aten.special_xlog1py.self_scalar",
+    promote=INT_TO_FLOAT, narrow_scalars=True, undecomposed=True,
+)  # fmt: skip
+def xlog1py(x, y, out: Any = None):
+    """X * log(1 + y), 0 where x is 0, NaN where y is."""
+    y = jnp.asarray(y)
+    return jnp.where(y != y, y, jnp.where(x == 0, 0, x * _logarithm_of(elementary.log1p, y, out.dtype)))
 
 
 # ------------------------------------------------------------------------------------------------ activations

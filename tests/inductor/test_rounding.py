@@ -51,9 +51,9 @@ def test_weights_of_interpolation_are_rounded(dtype, align):
 
 @pytest.mark.parametrize("lambd", [0.5, 0.3, 1.7])
 @pytest.mark.parametrize("dtype", HALF)
-def test_limits_of_shrinking_are_rounded_where_eager_rounds_them(dtype, lambd):
+def test_limits_are_rounded_where_eager_rounds_them(dtype, lambd):
     x = torch.cat([torch.linspace(-3, 3, 2001), torch.tensor([0.30078125, -0.30078125, 1.703125, float("inf")])])
-    shrink = lambda x: torch.cat([F.softshrink(x, lambd), F.hardshrink(x, lambd)])
+    shrink = lambda x: torch.cat([F.softshrink(x, lambd), F.hardshrink(x, lambd), F.threshold(x, lambd, 0.7)])
     check_gradients(shrink, x.to(dtype), rtol=0, atol=0)
 
 
@@ -75,6 +75,17 @@ def test_ends_and_places_of_logspace_are_rounded(dtype):
         return *wide, torch.logspace(0.7, -3.1, 301, base=2, dtype=dtype), torch.logspace(start, 1.1, 5, dtype=dtype)
 
     exactly(spaces, torch.tensor(2.7))
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_logarithms_are_rounded_before_they_are_multiplied(dtype):
+    def products(x, y):
+        numbers = torch.xlogy(x, 0.3), torch.xlogy(0.3, y), torch.special.xlog1py(x, 0.3), torch.special.xlog1py(3, y)
+        return torch.xlogy(x, y), torch.special.xlog1py(x, y), F.kl_div(x, y.abs(), reduction="none"), numbers
+
+    x, y = normal(4000, dtype=dtype), normal(4000, dtype=dtype, scale=2)
+    x[:4], y[:4] = 0, torch.tensor([float("nan"), 0, -1, float("inf")])
+    exactly(products, x, y)
 
 
 @pytest.mark.parametrize("dtype", HALF)
