@@ -34,6 +34,8 @@ def ours(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any
         (aten._log_softmax, _log_softmax),
         (aten.grid_sampler_2d, _whole_precision_only),
         (aten.max_unpool2d, _by_channel),
+        (aten.nll_loss_forward, _nll_loss),
+        (aten.nll_loss2d_forward, _nll_loss),
         (aten.threshold_backward, _threshold_backward),
         (aten.native_batch_norm, _batch_norm),
         (aten._native_batch_norm_legit, _batch_norm),
@@ -178,6 +180,34 @@ def _log_softmax(plain: Callable[..., Any], x: torch.Tensor, dim: int, half_to_f
     wide = wide - wide.amax(dim, keepdim=True)
     total = wide.exp().sum(dim, keepdim=True).to(x.dtype).log()
     return (wide - total.float()).to(x.dtype)
+
+
+def _nll_loss(
+    plain: Callable[..., Any], x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignored: int
+) -> Any:
+    """Half precision is summed in half precision, in a cascade of groups of sixteen."""
+    count = target.numel()
+    if x.dtype not in _HALF or reduction == 0 or x.dim() < 2 or not isinstance(count, int) or count < 2:
+        return plain(x, target, weight, reduction, ignored)
+    each, _ = plain(x, target, weight, 0, ignored)
+    meant = target != ignored
+    total_weight = meant.sum().to(x.dtype)
+    if weight is not None:
+        total_weight = _cascade(torch.where(meant, weight[torch.where(meant, target, 0)], 0).reshape(-1))
+    total = _cascade(each.reshape(-1))
+    return total / total_weight if reduction == 1 else total, total_weight
+
+
+def _cascade(v: torch.Tensor) -> torch.Tensor:
+    """The sum of a vector as ATen's cascade has it: the first element and every 16 after it are an element above."""
+    total: Any = None
+    while (count := v.shape[0]) > 1:
+        groups, rest = divmod(count - 1, 16)
+        part = functools.reduce(torch.add, v[count - rest :].unbind(), v.new_zeros(()))
+        total = part if total is None else total + part
+        above = functools.reduce(torch.add, v[1 : 1 + 16 * groups].reshape(groups, 16).unbind(1))
+        v = torch.cat([v[:1], above])
+    return v[0] if total is None else total + v[0]
 
 
 def _batch_norm(plain: Callable[..., Any], x: torch.Tensor, weight: Any, bias: Any, *args: Any, **kw: Any) -> Any:

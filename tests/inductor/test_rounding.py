@@ -89,6 +89,17 @@ def test_logarithms_are_rounded_before_they_are_multiplied(dtype):
 
 
 @pytest.mark.parametrize("dtype", HALF)
+def test_losses_are_summed_in_a_cascade(dtype):
+    def losses(x, y, plane, places, weight):
+        each = [F.nll_loss(x, y, w, reduction=how) for w in (None, weight) for how in ("mean", "sum", "none")]
+        return each, F.nll_loss(x[:17], y[:17]), F.nll_loss(plane, places, weight), F.cross_entropy(x[:300], y[:300])
+
+    x, y = torch.log_softmax(normal(700, 5), 1).to(dtype), torch.arange(700) ** 2 % 5
+    plane, places = torch.log_softmax(normal(3, 5, 7, 9), 1).to(dtype), torch.arange(189).reshape(3, 7, 9) % 5
+    exactly(losses, x, y, plane, places, normal(5, dtype=dtype).abs())
+
+
+@pytest.mark.parametrize("dtype", HALF)
 def test_transposed_convolutions_of_half_precision(dtype):
     def convolved(x, w):
         return F.conv_transpose2d(x, w, stride=(3, 2), padding=(1, 2), output_padding=(2, 1), groups=2, dilation=4)
