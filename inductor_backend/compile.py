@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -323,6 +323,21 @@ def _key(value: Any) -> Any:
     return (value.shape, value.stride()) if isinstance(value, torch.Tensor) else value
 
 
+def ties(symbols: Iterable[Any], calls: Sequence[Mapping[Any, int]]) -> dict[Any, Any]:
+    """The sizes that in all calls were another one and a whole number, as expressions of that one."""
+    leading: dict[tuple[int, ...], tuple[Any, int]] = {}
+    found = {}
+    for symbol in sorted(symbols, key=str):
+        values = [call[symbol] for call in calls]
+        shape = tuple(n - values[0] for n in values)
+        if shape in leading:
+            first, start = leading[shape]
+            found[symbol] = first + (values[0] - start)
+        else:
+            leading[shape] = symbol, values[0]
+    return found
+
+
 class Varying:
     """A graph on tensors padded to buckets, along the sizes that were seen to vary.
 
@@ -335,6 +350,9 @@ class Varying:
         self.sizes = shape_symbols(graph.gm)
         self.first: dict[Any, Any] = {}
         self.symbols: frozenset[Any] = frozenset()
+        #: sizes that have been as large as another one in every call, or larger by the same number
+        self.tied: dict[Any, Any] = {}
+        self.calls: list[dict[Any, Any]] = []
         self.padded: Padded | None = None
         self.inner: CompiledGraph | None = None
         self.tell: Callable[[], Any] | None = None
@@ -365,18 +383,34 @@ class Varying:
         symbols = symbol_values(self.graph.placeholders, args)
         self.first = self.first or symbols
         varying = {s for s in self.sizes if symbols.get(s) != self.first.get(s)}
-        if not varying <= self.symbols:
+        self.calls = [*self.calls[-_FITS:], symbols]
+        broken = any(symbols[s] != other.xreplace(symbols) for s, other in self.tied.items())
+        if not varying <= self.symbols or broken:
             self.symbols |= varying
-            self.inner = None
+            self.inner, self.tied = None, {}
+            known = {s: n for s, n in self.first.items() if s in self.sizes - self.symbols}
             try:
-                known = {s: n for s, n in self.first.items() if s in self.sizes - self.symbols}
-                self.padded = padded(self.graph.gm, self.symbols, known)
-                self.inner = CompiledGraph(self.padded.gm, self.graph.options, counted=False)
+                self.pad(known)
             except Refused as refused:
-                self.refused(refused)
+                # A cache of keys and one of values have a size each, which only the calls show to be one.
+                tied = ties(self.symbols, self.calls)
+                try:
+                    self.pad(known | tied)
+                    self.tied = tied
+                except Refused:
+                    self.refused(refused)
         if self.inner is None or self.padded is None:
             return None, None
         return Fit(self.padded, self.graph.gm, args, self.graph.options.buckets), self.inner
+
+    def pad(self, known: dict[Any, Any]) -> None:
+        """Make the graph on padded tensors.
+
+        Raises:
+            Refused: it can't be padded.
+        """
+        self.padded = padded(self.graph.gm, self.symbols - known.keys(), known)
+        self.inner = CompiledGraph(self.padded.gm, self.graph.options, counted=False)
 
     def refused(self, refused: Refused) -> None:
         """Tell why sizes are not padded."""

@@ -78,9 +78,12 @@ class Fit:
     def __init__(self, graph: Padded, source: torch.fx.GraphModule, args: Sequence[Any], buckets: Any):
         placeholders = [n for n in source.graph.nodes if n.op == "placeholder"]
         self.symbols = symbol_values(placeholders, args)
-        self.wide: dict[Any, Any] = {
-            s: bucket(n, buckets) if s in graph.symbols else n for s, n in self.symbols.items()
+        padded = {s: bucket(n, buckets) if s in graph.symbols else n for s, n in self.symbols.items()}
+        self.wide: dict[Any, Any] = padded | {
+            s: int(concrete_number(e, padded)) for s, e in graph.known.items() if s in padded
         }
+        #: whatever differs between the call and its bucket
+        self.varying = graph.symbols | {s for s, e in graph.known.items() if isinstance(e, sympy.Basic)}
         self.sizes = torch.tensor([int(concrete_number(e, self.symbols)) for e in graph.sizes], dtype=torch.int64)
         numbers = [float(concrete_number(e, self.symbols)) for e in graph.numbers]
         self.numbers = torch.tensor(numbers, dtype=torch.float64)
@@ -91,9 +94,9 @@ class Fit:
         for i, (node, dims) in enumerate(zip(placeholders, graph.dims, strict=True)):
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor) and dims is not None:
-                if any(_depends(p, graph.symbols) for dim in dims for p in dim):
+                if any(_depends(p, self.varying) for dim in dims for p in dim):
                     self.pads.append((i, self.frame(value, dims)))
-            elif _depends(expression(value), graph.symbols):
+            elif _depends(expression(value), self.varying):
                 self.values.append((i, concrete(value, self.wide)))
         output = next(n for n in source.graph.nodes if n.op == "output")
         self.outputs = list(output.args[0])
@@ -142,13 +145,11 @@ class Fit:
         if out in self.position:
             return "input", self.position[out]
         if not isinstance(value, torch.Tensor):
-            return (
-                ("number", concrete(value, self.symbols)) if _depends(expression(value), self.graph.symbols) else None
-            )
+            return ("number", concrete(value, self.symbols)) if _depends(expression(value), self.varying) else None
         written = out.args[0] if str(out.target) == "aten.copy_.default" else None
         if written in self.position:
             return "input", self.position[written]
-        if dims is None or not any(_depends(p, self.graph.symbols) for dim in dims for p in dim):
+        if dims is None or not any(_depends(p, self.varying) for dim in dims for p in dim):
             return None
         base = view_base(out, crop=True)
         if base in self.position:

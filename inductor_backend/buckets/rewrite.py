@@ -44,6 +44,7 @@ class Padded:
     Attributes:
         gm: the graph; its first inputs are `sizes` and `numbers`, where there are any.
         symbols: the sizes that are padded.
+        known: what other sizes are: numbers, or as large as one of `symbols`.
         dims: of every input of the original graph, its dimensions (None for a number).
         sizes: expressions whose values in a call the first input holds, one int64 each.
         numbers: expressions whose values the second input holds, one float64 each.
@@ -56,6 +57,7 @@ class Padded:
 
     gm: torch.fx.GraphModule
     symbols: frozenset[Any]
+    known: Mapping[Any, Any]
     dims: list[Any]
     sizes: list[Any]
     numbers: list[Any]
@@ -76,13 +78,13 @@ def shape_symbols(gm: torch.fx.GraphModule) -> frozenset[Any]:
     return frozenset(s for e in sizes if isinstance(e, sympy.Basic) for s in e.free_symbols)
 
 
-def padded(gm: torch.fx.GraphModule, symbols: frozenset[Any], known: Mapping[Any, int]) -> Padded:
+def padded(gm: torch.fx.GraphModule, symbols: frozenset[Any], known: Mapping[Any, Any]) -> Padded:
     """The graph on padded tensors.
 
     Args:
         gm: the graph.
         symbols: the sizes that are padded.
-        known: what the other sizes are.
+        known: what the other sizes are: numbers, or in terms of `symbols`.
 
     Raises:
         Refused: an operator would mix a tensor's own elements with what pads it.
@@ -116,7 +118,7 @@ class Rewriter:
     """Follows the dimensions through a copy of the graph, and puts masks into it."""
 
     def __init__(
-        self, gm: torch.fx.GraphModule, symbols: frozenset[Any], known: Mapping[Any, int], orders: Mapping[Any, Dim]
+        self, gm: torch.fx.GraphModule, symbols: frozenset[Any], known: Mapping[Any, Any], orders: Mapping[Any, Dim]
     ):
         graph = torch.fx.Graph()
         copies: dict[Node, Node] = {}
@@ -136,14 +138,14 @@ class Rewriter:
         self.writes: list[tuple[Node, Node]] = []
         self.here: Node = next(iter(self.graph.nodes))
         self.mode = fake_mode_of([n.meta.get("val") for n in self.graph.nodes])
-        self.symbols, self.sizes = symbols, shape_symbols(gm)
+        self.symbols, self.sizes, self.known = symbols, shape_symbols(gm), known
         for node in self.graph.nodes if known and self.mode is not None else ():
             if "val" in node.meta:
                 node.meta["val"] = pytree.tree_map(functools.partial(self.settled, known), node.meta["val"])
         with self.graph.inserting_before(self.here):
             self.given = [self.graph.placeholder("true_sizes"), self.graph.placeholder("true_numbers")]
 
-    def settled(self, known: Mapping[Any, int], value: Any) -> Any:
+    def settled(self, known: Mapping[Any, Any], value: Any) -> Any:
         """An example value with the sizes that are known."""
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             number = expression(value)
@@ -406,7 +408,9 @@ class Rewriter:
         """The outputs, and what is to be done around the graph."""
         output = next(n for n in self.graph.nodes if n.op == "output")
         outputs = list(output.args[0])
-        result = Padded(self.gm, self.symbols, [self.dims[n] for n in self.inputs], *map(list, self.numbers))
+        result = Padded(
+            self.gm, self.symbols, self.known, [self.dims[n] for n in self.inputs], *map(list, self.numbers)
+        )
         for target, source in self.writes:
             result.writes.append((self.inputs.index(target), len(outputs)))
             outputs.append(source)

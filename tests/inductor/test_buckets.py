@@ -176,6 +176,44 @@ def test_sixty_sizes_few_functions(name):
     assert inductor_backend.executable_count() - before == 6  # 3 as it is, 4, 8, 16, 32, 64
 
 
+@pytest.mark.parametrize("buckets", [None, True])
+def test_a_cache_that_grows(buckets):
+    """Keys and values have a size each, which only the calls show to be one; as many graphs as for any backend."""
+    project, out = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def step(x, k, v, mask):
+        q, new_k, new_v = (t.reshape(1, 1, 2, 4).transpose(1, 2) for t in project(x).chunk(3, -1))
+        k, v = torch.cat([k, new_k], 2), torch.cat([v, new_v], 2)
+        return out(F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(1, 1, 8)), k, v
+
+    def run(f, tokens):
+        x, k, v, seen = rn(1, 1, 8), rn(1, 2, 5, 4), rn(1, 2, 5, 4).cos(), []
+        for i in range(tokens):
+            x, k, v = f(x, k, v, torch.ones(1, 1, 1, 6 + i, dtype=torch.bool))
+            seen.append(x)
+        return seen, k, v
+
+    compiled = torch.compile(step, backend="pallas", fullgraph=True, options={"buckets": buckets})
+    graphs, before = inductor_backend.compile_count(), inductor_backend.executable_count()
+    with strict(), torch.no_grad():
+        same(run(compiled, 14), run(step, 14), rtol=1e-4, atol=1e-5)
+    assert inductor_backend.compile_count() - graphs == 2
+    # 5 is a graph of its own; then 6 as it is, 7 and 8, 9 to 16, 17 and 18.
+    assert inductor_backend.executable_count() - before == (14 if buckets is None else 5)
+
+
+def test_sizes_that_are_one_for_some_calls_only():
+    f = lambda q, k, v, w: (F.scaled_dot_product_attention(q, torch.cat([k, q], 2), torch.cat([v, q], 2)), w.sum(0))
+    compiled = torch.compile(f, backend="pallas", fullgraph=True, options={"buckets": True})
+    before = inductor_backend.executable_count()
+    with strict(), torch.no_grad():
+        for n, m in ((3, 3), (5, 5), (6, 6), (7, 6), (8, 5), (7, 8)):
+            args = rn(1, 2, 1, 4), rn(1, 2, n, 4), rn(1, 2, n, 4).cos(), rn(m, 3)
+            same(compiled(*args), f(*args), rtol=1e-4, atol=1e-5)
+    # 3 is a graph of its own; 5 as it is, 6 and 6 as one size, then 8 and 8 as two.
+    assert inductor_backend.executable_count() - before == 4
+
+
 def test_given_buckets():
     f = lambda x: x.softmax(0).sum(1)
     compiled = torch.compile(f, backend="pallas", dynamic=True, options={"buckets": [10, 100]})
