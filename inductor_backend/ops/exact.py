@@ -112,7 +112,8 @@ exp2 = _exponential(elementary.exp2, lambda info: info.maxexp)
 def scaled(x, power, shift: int = 2):
     """Exact product with a whole `power` of two, shared among 2 ** shift factors, each of which an exponent holds."""
     bits, bias = jnp.finfo(x.dtype).nmant, jnp.finfo(x.dtype).maxexp - 1
+    power = power.astype(jnp.int32) if power.dtype.itemsize < 4 else power
     power = jnp.clip(power, -bias << shift, bias << shift).astype(jnp.int32 if x.dtype == jnp.float32 else jnp.int64)
     for part in range(1 << shift):
-        x = x * jax.lax.bitcast_convert_type((((power + part) >> shift) + bias) << bits, x.dtype)
+        x = fence(x * jax.lax.bitcast_convert_type((((power + part) >> shift) + bias) << bits, x.dtype))
     return x

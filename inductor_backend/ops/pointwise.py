@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from inductor_backend.ops import whole
 from inductor_backend.ops.elementary import fmod as modulo
 from inductor_backend.ops.elementary import power, rsqrt
+from inductor_backend.ops.elementary.pieces import on_cpu
 from inductor_backend.ops.exact import divide, exp2, fence, scaled
 from inductor_backend.ops.table import (
     BOOL_OUT,
@@ -254,13 +255,33 @@ def pow_(x, y, out: Any = None):
         elif y < 0:
             # torch refuses negative integer powers of integers before it gets here, except for +-1 bases.
             return jnp.where(x == 1, 1, jnp.where(x == -1, 1 if y % 2 == 0 else -1, 0)).astype(x.dtype)
+        else:
+            return lax.integer_pow(x, int(y))
         return fence(power(x, jnp.asarray(y, x.dtype)))
     dtype = jnp.result_type(y)
     x = jnp.asarray(x, dtype)
     if jnp.issubdtype(dtype, jnp.integer) and not jnp.issubdtype(dtype, jnp.unsignedinteger):
         negative = jnp.where(x == 1, 1, jnp.where(x == -1, jnp.where(y % 2 == 0, 1, -1), 0)).astype(dtype)
-        return jnp.where(y < 0, negative, jnp.power(x, jnp.maximum(y, 0)))
+        return jnp.where(y < 0, negative, _whole_power(x, jnp.maximum(y, 0)))
+    if jnp.issubdtype(dtype, jnp.unsignedinteger):
+        return _whole_power(x, y)
     return fence(power(x, y))
+
+
+def _whole_power(x, y):
+    """X ** y of whole numbers that aren't negative; jax's own takes the exponent modulo 64."""
+    x, y = _pair(x, y)
+    if not on_cpu():
+        return jnp.power(x, y)
+
+    def squared(state):
+        found, base, left = state
+        return jnp.where(left & 1 != 0, found * base, found), base * base, left >> 1
+
+    def every_bit(x, y):
+        return lax.while_loop(lambda state: jnp.any(state[2] != 0), squared, (jnp.ones_like(x), x, y))[0]
+
+    return lax.cond(jnp.all(y < 64), jnp.power, every_bit, x, y)
 
 
 @pointwise("aten.addcmul.default", grows=whole.PRODUCT_ADDED)
@@ -472,6 +493,8 @@ def right_shift(x, y):
     """X >> y with the sign kept; a shift by the width or more shifts everything out."""
     x, y = _pair(x, y)
     bits = x.dtype.itemsize * 8
+    if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
+        return jnp.where(y >= bits, jnp.zeros_like(x), jnp.right_shift(x, jnp.where(y >= bits, 0, y)))
     return jnp.right_shift(x, jnp.where((y < 0) | (y >= bits), bits - 1, y)).astype(x.dtype)
 
 

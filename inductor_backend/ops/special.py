@@ -24,11 +24,19 @@ special = jax.scipy.special
 
 @pointwise("aten.gcd.default", grows=whole.DIVISORS)
 def gcd(x, y):
-    """The greatest common divisor, of magnitudes: jax's own never ends for the smallest number."""
+    """The greatest common divisor; that of the smallest number, which has no magnitude, may be negative, as in eager.
+
+    jax's own never ends for that number.
+    """
     if not jnp.issubdtype(x.dtype, jnp.signedinteger):
         return jnp.gcd(x, y)
-    unsigned = jnp.dtype(f"uint{x.dtype.itemsize * 8}")
-    return jnp.gcd(jnp.abs(x).astype(unsigned), jnp.abs(y).astype(unsigned)).astype(x.dtype)
+
+    def divided(pair):
+        a, b = pair
+        rest = lax.rem(b, jnp.where(a == 0, jnp.ones_like(a), a))
+        return jnp.where(a == 0, a, rest), jnp.where(a == 0, b, a)
+
+    return lax.while_loop(lambda pair: jnp.any(pair[0] != 0), divided, (jnp.abs(x), jnp.abs(y)))[1]
 
 
 @row("aten.frexp.Tensor", kind=POINTWISE, supports=lambda x: x.is_floating_point() and x.dtype.itemsize >= 4)

@@ -397,11 +397,11 @@ def work() -> None:
         try:
             limit = task["limit"]
             made, chosen = judge.refused(name, limit) if task["errors"] else judge.samples(name, dtype, limit, grads)
+            if task["noncontiguous"]:
+                made = [s.noncontiguous() for s in made]
         except Exception as failure:
             tell({"sample": -1, "verdict": "skipped", "detail": f"no samples: {failure}"[:300]})
             chosen, made = [], []
-        if task["noncontiguous"]:
-            made = [s.noncontiguous() for s in made]
         chosen = [i for i in chosen if i >= task["start"] and (not task["only"] or i in task["only"])]
         chosen = [i for i in chosen if i not in task["judged"]]
         group = max(task["group"], 1)
