@@ -71,6 +71,7 @@ class Target:
                 "bad-argument",
                 f"a target is a string such as 'tpu:v5e', not {type(target).__name__}",
                 where=Where.caller(),
+                why="a target has a kind and, after a colon, a chip.",
                 do=f"name one of: {', '.join(known_targets())}",
             )
         kind, colon, chip = target.strip().lower().partition(":")

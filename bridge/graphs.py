@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.fx.traceback import get_current_meta
 
-from bridge.diagnostics import error
+from bridge.diagnostics import Where, error
 from bridge.dtypes import by_jax
 
 _numbers = itertools.count()
@@ -65,14 +66,29 @@ def _shapes(key: str, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.empty(o.shape, dtype=by_jax(o.dtype).torch) for o in kept(key).outputs]
 
 
+def _batched(info: Any, in_dims: Any, key: str, arrays: Sequence[torch.Tensor]) -> Any:
+    """Under ``torch.vmap``: one call after the other, on the parts of the arrays."""
+    several = in_dims[1] if isinstance(in_dims[1], (list, tuple)) else [in_dims[1]] * len(arrays)
+    calls = [
+        call(key, [a if d is None else a.select(d, i) for a, d in zip(arrays, several)]) for i in range(info.batch_size)
+    ]
+    if not calls:
+        results = [torch.empty((0, *o.shape), dtype=by_jax(o.dtype).torch) for o in kept(key).outputs]
+    else:
+        results = [torch.stack(parts) for parts in zip(*calls)]
+    return results, [0] * len(results)
+
+
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.key = inputs[0]
+    # While a graph is traced, torch knows the user's lines that the operator stands for.
+    ctx.key, ctx.where = inputs[0], Where.of_trace(get_current_meta().get("stack_trace") or "")
 
 
 def _backward(ctx: Any, *gradients: Any) -> Any:
     raise error(
         "grad-would-be-lost",
         f"a gradient is asked for of the kernel {ctx.key.rpartition('.')[0]}",
+        where=ctx.where,
         why="a pallas_call has no rule for its gradient, which would stop there, silently.",
         do=[
             "make it a torch operator, with gradients of jax: bridge.jax_op('ns::name')",
@@ -85,6 +101,7 @@ _library = torch.library.Library("torch_pallas", "FRAGMENT")
 _library.define("function(str key, Tensor[] arrays) -> Tensor[]")
 _library.impl("function", _run, "CompositeExplicitAutograd")
 torch.library.register_fake("torch_pallas::function", _shapes, lib=_library)
+torch.library.register_vmap("torch_pallas::function", _batched, lib=_library)
 torch.library.register_autograd("torch_pallas::function", _backward, setup_context=_setup, lib=_library)
 #: Its name in graphs.
 OPERATOR = "torch_pallas::function"

@@ -236,6 +236,7 @@ def jax_op(name: str) -> Callable[[Callable[..., Any]], Any]:
             "bad-argument",
             f"{name!r} is not the name of an operator",
             where=Where.caller(),
+            why="torch finds an operator by a namespace and a name.",
             do="write a namespace of your own and a name: bridge.jax_op('mine::scaled_sin')",
         )
 
@@ -255,6 +256,7 @@ def jax_op(name: str) -> Callable[[Callable[..., Any]], Any]:
                 "bad-argument",
                 f"jax_op makes an operator of a function, not of a {type(function).__name__}",
                 where=Where.caller(),
+                why="the operator's parameters and results are read from the function's annotations.",
                 do="write it above a function: @bridge.jax_op('mine::scaled_sin')",
             )
         if not (inspect.isfunction(function) or inspect.ismethod(function) or hasattr(function, "__wrapped__")):
@@ -281,7 +283,13 @@ def _signature(function: Callable[..., Any], where: Where | None) -> tuple[tuple
     try:
         hints = typing.get_type_hints(function)
     except NameError as problem:
-        raise error("bad-argument", f"an annotation can't be resolved: {problem}", where=where) from problem
+        raise error(
+            "bad-argument",
+            f"an annotation can't be resolved: {problem}",
+            where=where,
+            why="the operator's parameters and results are read from the annotations, when the function is decorated.",
+            do="import what the annotation names before the function, at the top of the module",
+        ) from problem
     parameters = []
     for p in inspect.signature(function).parameters.values():
         if p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
@@ -310,6 +318,7 @@ def _parameter(p: inspect.Parameter, hint: Any, where: Where | None) -> _Paramet
                 "bad-argument",
                 f"the parameter '{p.name}' has a default and no annotation",
                 where=where,
+                why="an operator has types, and a default alone says which of several it may be.",
                 do=f"annotate it: {p.name}: {type(p.default).__name__} = {p.default!r}",
             )
         optional = optional or p.default is None

@@ -71,7 +71,11 @@ def to_device(value: torch.Tensor | torch.nn.Module, target: str | Target) -> An
         return Resident(value, target)
     if not isinstance(value, torch.Tensor):
         raise error(
-            "bad-argument", f"to_device takes a tensor or a module, not {type(value).__name__}", where=Where.caller()
+            "bad-argument",
+            f"to_device takes a tensor or a module, not {type(value).__name__}",
+            where=Where.caller(),
+            why="it copies the memory of a tensor, or that of a module's parameters and buffers.",
+            do="torch.as_tensor(value) first, if it holds numbers",
         )
     return _place(value, jax_device(target))
 

@@ -104,6 +104,7 @@ class Signature:
                 "launch-arguments",
                 f"{len(args)} positional arguments for {len(self.names)} parameters",
                 where=self.where,
+                why="every positional argument is the value of a parameter of the kernel, in order.",
                 do=f"pass at most: {', '.join(self.names)}",
             )
         bound = dict(zip(self.names, args))
@@ -115,6 +116,7 @@ class Signature:
                     "launch-arguments",
                     f"keyword argument {name!r} is neither a parameter nor a launch option",
                     where=self.where,
+                    why="a name that nobody reads is most likely misspelt, and leaving it out would change what runs.",
                     do=f"parameters are {', '.join(self.names)}; launch options: {', '.join(sorted(LAUNCH_OPTIONS))}",
                 )
             if name in bound:

@@ -426,6 +426,11 @@ def _name(kernel: Any) -> str:
     return jitted.fn.__name__
 
 
+def name_of_form(key: str) -> str:
+    """The name of the kernel that the operator with a key launches."""
+    return _name(form_of(key).kernel)
+
+
 # -- nested arguments
 
 

@@ -83,6 +83,7 @@ class ASTSource:
                         "launch-arguments",
                         f"parameter {param.name!r} has neither a type nor a value",
                         where=self.fn.where,
+                        why="a kernel is compiled for the types of its parameters and the values of constexprs.",
                         do=f"give it a type, signature={{{param.name!r}: '*fp32'}}, or a value in constexprs",
                     )
                 value = self.constants.get((param.num,), param.default)

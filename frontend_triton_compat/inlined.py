@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -143,45 +144,45 @@ def inline(
         return "hooks are called around the launch"
     if any(math.prod(t.shape) == 0 for t in (*written, *read)):
         return "a tensor of the launch has no elements"
+    task = _Task(form, jitted, written, read, numbers, floats, later)
     with placed(form.where), compat.without_modes():
         try:
-            if target is None:
-                return _inline(form, jitted, written, read, numbers, floats, later)
-            return _inline_on(target, form, jitted, written, read, numbers, floats, later)
+            return _inline(task) if target is None else _inline_on(target, task)
         except SURPRISES as surprise:
             raise defect(jitted.fn.__name__, form.where or jitted.where, surprise) from surprise
 
 
-def _inline_on(
-    target: Target,
-    form: Form,
-    jitted: JITFunction,
-    written: Sequence[Lying],
-    read: Sequence[Lying],
-    numbers: Sequence[int],
-    floats: int,
-    later: frozenset[int],
-) -> Inlined | str:
+@dataclass(frozen=True)
+class _Task:
+    """What `inline` was asked for."""
+
+    form: Form
+    jitted: JITFunction
+    written: Sequence[Lying]
+    read: Sequence[Lying]
+    numbers: Sequence[int]
+    floats: int
+    later: frozenset[int]
+
+
+def _inline_on(target: Target, task: _Task) -> Inlined | str:
     """As `_inline`, for a TPU: what has a form on the CPU only is not inlined, for the target's reason."""
-    if later:
-        raise Decides(min(later))  # sizes of blocks follow from the numbers
+    if task.later:
+        raise Decides(min(task.later))  # sizes of blocks follow from the numbers
     try:
-        return _inline(form, jitted, written, read, numbers, floats, later, target)
+        return _inline(task, target)
     except Diagnostic as refused:
-        found = _inline(form, jitted, written, read, numbers, floats, later)  # refused here too: that is the user's
-        return found if isinstance(found, str) else f"{target} refuses the kernel: {refused.code} {refused.what}"
+        found = _inline(task)  # refused here too: that is the user's
+        if isinstance(found, str):
+            return found
+        line = "" if refused.where is None else f" (line {refused.where.line} of {Path(refused.where.file).name})"
+        why = f": {refused.why.rstrip('.')}" if refused.why else ""
+        return f"{target} refuses the kernel: {refused.code} {refused.what}{line}{why}"
 
 
-def _inline(
-    form: Form,
-    jitted: JITFunction,
-    written: Sequence[Lying],
-    read: Sequence[Lying],
-    numbers: Sequence[int],
-    floats: int,
-    later: frozenset[int],
-    target: Target | None = None,
-) -> Inlined | str:
+def _inline(task: _Task, target: Target | None = None) -> Inlined | str:
+    form, jitted, later, floats = task.form, task.jitted, task.later, task.floats
+    written, read = task.written, task.read
     names = _names(form, jitted)
     for index in later:
         if ("number", index) not in names or form.kernel is not jitted:
@@ -189,7 +190,7 @@ def _inline(
     if any(("float", index) not in names for index in range(floats)):
         return "a tuple holds a number that is known only when the graph runs"
     stands = [[_stand_in(t, form.kernel) for t in part] for part in (written, read)]
-    given = Given(stands[0], stands[1], numbers, [0.5] * floats)
+    given = Given(stands[0], stands[1], task.numbers, [0.5] * floats)
     args = tuple(given.fill(a) for a in form.args)
     kwargs = {n: given.fill(v) for n, v in form.kwargs.items()}
     grid = form.grid(given)

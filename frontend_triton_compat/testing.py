@@ -59,6 +59,7 @@ def do_bench(
             "bad-argument",
             f"return_mode={return_mode!r}",
             where=Where.caller(),
+            why="it says which number stands for all the measurements.",
             do=f"name one of: {', '.join(_MODES)}",
         )
     if quantiles is not None and not all(0 <= q <= 1 for q in quantiles):
@@ -66,6 +67,7 @@ def do_bench(
             "bad-argument",
             f"quantiles={list(quantiles)}",
             where=Where.caller(),
+            why="a quantile is the share of measurements that took no longer.",
             do="a quantile is between 0 and 1: quantiles=[0.5, 0.2, 0.8]",
         )
 
@@ -225,6 +227,7 @@ class Mark:
                     "bad-argument",
                     f"x value {x!r} for {len(bench.x_names)} names",
                     where=Where.of_function(self.fn),
+                    why="x_vals holds the values of all x_names for one row of the table.",
                     do=f"give one value for each of {', '.join(bench.x_names)}",
                 )
             named = dict(zip(bench.x_names, values))

@@ -79,8 +79,12 @@ def refusal(cause: _Cause) -> Diagnostic:
             "integer-division-by-zero",
             f"{cause.operator} divides a whole number by zero",
             where=cause.where or Where.caller(),
-            why="whole numbers have no infinity: eager PyTorch raises ZeroDivisionError here",
-            do="mask the zeros (torch.where(y == 0, 1, y)), or divide floating-point numbers",
+            why="whole numbers have neither infinity nor NaN: eager PyTorch raises RuntimeError: ZeroDivisionError",
+            do=(
+                "divide by something else there, and choose afterwards: "
+                "torch.where(y == 0, 0, x // torch.where(y == 0, 1, y))",
+                "divide floating-point numbers: x / y gives inf or nan",
+            ),
         )
     return error(
         "index-out-of-range",

@@ -78,11 +78,12 @@ def backend(
     try:
         if not isinstance(mode, str | None) or mode not in MODES:
             known = [m for m in MODES if m is not None]
+            found = nearest(mode, known)
             raise error(
                 "backend-option",
                 f"there is no mode {mode!r}",
                 why=f"the modes are {', '.join(known)}",
-                do=f"mode={nearest(mode, known)!r}, or leave mode out",
+                do="leave mode out" if found is None else f"mode={found!r}, or leave mode out",
             )
         chosen = Options.read(options, **({"max_autotune": True} if MODES[mode] else {}))
         check_devices(example_inputs)

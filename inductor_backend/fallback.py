@@ -16,8 +16,9 @@ from torch.fx import Node
 
 from bridge.diagnostics import Diagnostic, note, tell
 from bridge.diagnostics.errors import is_strict
+from frontend_triton_compat.captured import name_of_form as launch_name
 from inductor_backend.compat import OpOverload
-from inductor_backend.graph import name_of, where_of
+from inductor_backend.graph import arguments, name_of, where_of
 
 
 def _random(size: Any, seed: torch.Tensor, mode: str, **kw: Any) -> torch.Tensor:
@@ -72,11 +73,16 @@ class Eager(torch.fx.Interpreter):
 _SLUGS = {"aten.as_strided.default": "as-strided-on-nonstandard-layout", "aten.view.dtype": "dtype-view"}
 
 
+def operator_of(node: Node) -> str:
+    """What a node does, for readers: its operator; of a launch, the kernel."""
+    return f"the launch of {launch_name(arguments(node)[0])}" if "launch" in node.meta else name_of(node.target)
+
+
 def note_fallback(node: Node, reason: str) -> None:
     """Tell the user that an operator runs in ATen."""
     note(
         _SLUGS.get(name_of(node.target), "aten-fallback"),
-        f"{name_of(node.target)} runs in ATen",
+        f"{operator_of(node)} runs {'on tensors' if 'launch' in node.meta else 'in ATen'}",
         where=where_of(node),
         why=reason,
         do="nothing needs doing: the result is the same; the graph is split here, which costs about 30 µs a call",

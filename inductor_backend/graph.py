@@ -17,7 +17,6 @@ import torch
 from torch.fx import Node
 
 from bridge.diagnostics import Where, error
-from bridge.diagnostics.where import is_library, is_ours
 from inductor_backend.compat import OpOverload, pytree
 from inductor_backend.ops import DTYPES, ROWS, Out, Row
 from inductor_backend.ops.table import KEEP, POINTWISE, VIEW
@@ -175,22 +174,8 @@ def needed_row(node: Node) -> Row:
 
 
 def where_of(node: Node) -> Where | None:
-    """The user's source line that a node came from."""
-    trace = node.meta.get("stack_trace") or ""
-    entries = [line.strip() for line in trace.splitlines() if line.strip().startswith('File "')]
-    entries = [e for e in entries if not _foreign(e[6:].split('"')[0])]
-    if not entries:
-        return None  # of a library's module: whoever tells of it names the line that calls
-    try:
-        file, line, function = entries[-1].split('", line ')[0][6:], *entries[-1].split('", line ')[1].split(", in ")
-        return Where(file, int(line), function=function)
-    except (ValueError, IndexError):
-        return None
-
-
-def _foreign(file: str) -> bool:
-    """Whether a file is not the user's: ours, a library's, or code that was generated."""
-    return is_ours(file) or is_library(file) or file.startswith("<")
+    """The user's source line that a node came from; None in a library's module: who tells of it names what calls."""
+    return Where.of_trace(node.meta.get("stack_trace") or "")
 
 
 def symbol_values(placeholders: Iterable[Node], actual: Iterable[Any]) -> dict[sympy.Symbol, Any]:

@@ -61,7 +61,7 @@ class Options:
                     "backend-option",
                     f"there is no option {name!r}",
                     why=f"the options are {', '.join(known)}",
-                    do=f"options={{{nearest(name, known)!r}: {values[name]!r}}}, if that is what was meant",
+                    do=_meant(name, known, "options={", f": {values[name]!r}}}"),
                 )
         target = str(Target.parse(values.get("target", "cpu")))
         if target.startswith("gpu"):
@@ -77,7 +77,7 @@ class Options:
                 "backend-option",
                 f"kernels={kernels!r} is not one of {', '.join(_KERNELS)}",
                 why="it says which fused regions become Pallas kernels: those that pay, all of them, or none",
-                do=f"options={{'kernels': {nearest(kernels, _KERNELS)!r}}}",
+                do=_meant(kernels, _KERNELS, "options={'kernels': ", "}"),
             )
         dump = values.get("dump")
         if dump is not None and not isinstance(dump, (str, Path)):
@@ -116,18 +116,30 @@ def _buckets(given: Any) -> Buckets:
     return tuple(given)
 
 
-def nearest(given: Any, known: Sequence[str]) -> str:
-    """The name that was most likely meant; the first where nothing is like it."""
-    return (difflib.get_close_matches(str(given).lower().replace("-", "_"), known, 1, 0.3) or [known[0]])[0]
+def nearest(given: Any, known: Sequence[str]) -> str | None:
+    """The name that was most likely meant; None where nothing is like it."""
+    found = difflib.get_close_matches(str(given).lower().replace("-", "_"), [k.replace("-", "_") for k in known], 1)
+    return next((k for k in known if found and k.replace("-", "_") == found[0]), None)
+
+
+def _meant(given: Any, known: Sequence[str], before: str, after: str) -> str:
+    """What to write, if a known name was meant: the name between two pieces of source."""
+    found = nearest(given, known)
+    if found is None:
+        return "leave it out, or name one of these"
+    return f"{before}{found!r}{after}, if that is what was meant"
 
 
 def _folder(path: Path) -> Path:
     """The folder, made if need be."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        why = "" if os.access(path, os.W_OK | os.X_OK) else "it is not writable"
+        if path.exists() and not path.is_dir():
+            why = "it is a file; the emitted source of every graph becomes a file of its own in a folder"
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            why = "" if os.access(path, os.W_OK | os.X_OK) else "it is not writable"
     except OSError as failure:
-        why = str(failure)
+        why = failure.strerror or str(failure)
     if why:
         raise error("backend-option", f"dump={str(path)!r} can't be written to", why=why, do="name another folder")
     return path

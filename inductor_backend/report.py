@@ -7,8 +7,9 @@ arguments, compiled functions and random state stay as they are.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from bridge.devices import Target
 from bridge.diagnostics import Diagnostic, Where, error, tell
 from inductor_backend.compat import front_half, pytree
 from inductor_backend.compile import CompiledGraph, check_devices
-from inductor_backend.fallback import Eager
+from inductor_backend.fallback import Eager, operator_of
 from inductor_backend.graph import name_of, where_of
 from inductor_backend.ops import undecomposed
 from inductor_backend.options import Options
@@ -162,8 +163,10 @@ def explain(model: Any, *args: Any, options: Any = None, target: str | None = No
             "bad-argument",
             f"explain got a {type(model).__name__} where a module or function belongs",
             where=Where.caller(),
+            why="it calls what it is given, under torch.compile.",
             do="explain(model, *args): the model first, then its example arguments",
         )
+    _check_names(model, kwargs)
     check_devices(pytree.tree_leaves((args, kwargs)))
     graphs: list[GraphReport] = []
 
@@ -208,6 +211,29 @@ def _chosen(options: Any, target: str | None) -> Options:
     except Diagnostic as wrong:
         place = Where.caller()
         raise wrong if place is None else wrong.at(place) from None
+
+
+def _check_names(model: Any, kwargs: Mapping[str, Any]) -> None:
+    """Refuse an option that was given where the model's own keyword arguments are, unless the model takes it.
+
+    Raises:
+        Diagnostic: backend-option.
+    """
+    called = model.forward if isinstance(model, torch.nn.Module) else model
+    try:
+        parameters = inspect.signature(called).parameters
+    except (TypeError, ValueError):
+        return
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for name in {f.name for f in fields(Options)} & kwargs.keys() - parameters.keys():
+        raise error(
+            "backend-option",
+            f"explain got {name}={kwargs[name]!r}, which the model does not take",
+            where=Where.caller(),
+            why="keyword arguments of explain are the model's own; options come as one dict, as for torch.compile",
+            do=f"explain(model, *args, options={{{name!r}: {kwargs[name]!r}}})",
+        )
 
 
 def _diagnostic_of(failure: BaseException | None) -> Diagnostic | None:
@@ -273,9 +299,7 @@ def _report(graph: torch.fx.GraphModule, example: list[Any], options: Options, k
         for name, found in source.inlined.items()
     )
     fallbacks = tuple(
-        Fallback(name_of(n.target), reason, str(where_of(n) or ""))
-        for n, reason in assembly.plan.aten.items()
-        if reason
+        Fallback(operator_of(n), reason, str(where_of(n) or "")) for n, reason in assembly.plan.aten.items() if reason
     )
     return GraphReport(
         kind,

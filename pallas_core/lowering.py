@@ -131,6 +131,7 @@ def check_args(args: Any) -> None:
             "bad-argument",
             f"args is a tuple of arguments, not {type(args).__name__}",
             where=Where.caller(2),
+            why="every element of it is one argument, and an array has elements too.",
             do="for one argument: (x,)",
         )
 

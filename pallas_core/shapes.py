@@ -91,6 +91,7 @@ def like(value: Any) -> Spec:
             "bad-argument",
             f"{type(value).__name__} has no shape and dtype",
             where=Where.caller(),
+            why="a kernel is traced for the shapes and dtypes of its arguments.",
             do="pass a tensor, an array, or pc.spec(shape, dtype)",
         )
     return spec(tuple(shape), dtype)

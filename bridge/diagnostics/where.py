@@ -90,6 +90,20 @@ class Where:
         return cls(code.co_filename, code.co_firstlineno, function=code.co_name)
 
     @classmethod
+    def of_trace(cls, trace: str) -> Where | None:
+        """The innermost line of a printed traceback that is neither ours nor a library's, or None."""
+        entries = [line.strip() for line in trace.splitlines() if line.strip().startswith('File "')]
+        entries = [e for e in entries if not _foreign(e[6:].split('"')[0])]
+        if not entries:
+            return None
+        try:
+            file, rest = entries[-1][6:].split('", line ', 1)
+            line, function = rest.split(", in ", 1)
+            return cls(file, int(line), function=function)
+        except ValueError:
+            return None
+
+    @classmethod
     def caller(cls, skip: int = 1, beyond: str = "") -> Where | None:
         """The innermost frame that is neither ours nor a library's: the user's own line.
 
@@ -111,6 +125,11 @@ class Where:
                 return cls(name, frame.f_lineno, function=function)
             frame = frame.f_back
         return None
+
+
+def _foreign(file: str) -> bool:
+    """Whether a file is not the user's: ours, a library's, or code that was generated."""
+    return is_ours(file) or is_library(file) or file.startswith("<")
 
 
 def is_ours(filename: str) -> bool:

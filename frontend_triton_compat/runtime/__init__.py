@@ -174,6 +174,7 @@ def reinterpret(tensor: Any, dtype: dtype) -> Any:
         raise error(
             "launch-arguments",
             f"reinterpret() was given a {type(tensor).__name__}",
+            why="it looks at a tensor's memory as another type, and this has none.",
             do="pass a torch tensor: triton.reinterpret(x, tl.float8e5)",
         )
     if dtype.itemsize != base.element_size():

@@ -331,6 +331,7 @@ class TpuProgram:
             raise error(
                 "target-not-here",
                 f"a graph compiled for '{self.target}' is called, and no TPU is attached",
+                where=self.place() or Where.caller(),
                 why=f"its kernels have {steps} grid steps; the TPU interpreter, which stands in, takes some 5 ms "
                 f"a step, and does no more than {MOST_STEPS}.",
                 do=[

@@ -124,7 +124,11 @@ def trace_for(f: Callable[..., Any], args: Sequence[Any], target: str | Target) 
         lowering.gpu_chip_of(target)
     if not callable(f):
         raise error(
-            "bad-argument", f"compile_for needs a function, not {type(f).__name__}", do="pass the function itself"
+            "bad-argument",
+            f"compile_for needs a function, not {type(f).__name__}",
+            where=Where.caller(),
+            why="it traces the function with arguments that have a shape and no contents.",
+            do="pass the function itself, not what it returns: compile_for(f, (x,), target)",
         )
     specs = lowering.specs_of(args)
     before = getattr(f, "check_target", None)

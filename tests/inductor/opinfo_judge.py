@@ -84,7 +84,7 @@ class Judge:
         record: dict[str, Any] = {}
         try:
             got = self.compiled(name, [sample], grads, dynamic, random, record)[0]
-        except Exception as failure:
+        except Exception as failure:  # whatever a compiled function raises is the verdict on its sample
             found: Any = failure
             while found is not None and not hasattr(found, "slug"):
                 found = found.__cause__ or found.__context__
@@ -115,7 +115,7 @@ class Judge:
         shared: dict[str, Any] = {}
         try:
             got = self.compiled(name, [samples[i] for i in chosen], grads, dynamic, False, shared)
-        except Exception:
+        except Exception:  # of one of many samples: each is then judged alone, where it is a verdict
             return records
         if any("whole graph" in n for n in shared["notes"]):
             return records
@@ -132,7 +132,7 @@ class Judge:
         try:
             reference = self.run(fn, sample, 1, grads)
             again = self.run(fn, sample, 2, grads)
-        except Exception as failure:
+        except Exception as failure:  # whatever eager raises is a refusal, which the compiled function has to share
             return None, failure, False
         random = any(not self.alike(a, b, exact=True) for a, b in zip(reference[0], again[0], strict=True))
         return reference, None, random and name not in UNINITIALISED
@@ -267,7 +267,7 @@ class Judge:
 
         try:
             return self.run(self.ops[name].get_op(), sample.transform(widen), 1, grads)
-        except Exception:
+        except Exception:  # eager has no float64 for it: nothing to compare with, and no sample is excused by it
             return []
 
     def tolerance(self, name: str, dtype: str) -> tuple[float | None, float | None]:
@@ -399,7 +399,7 @@ def work() -> None:
             made, chosen = judge.refused(name, limit) if task["errors"] else judge.samples(name, dtype, limit, grads)
             if task["noncontiguous"]:
                 made = [s.noncontiguous() for s in made]
-        except Exception as failure:
+        except Exception as failure:  # torch's own generator of samples: recorded, and counted by the sweep
             tell({"sample": -1, "verdict": "skipped", "detail": f"no samples: {failure}"[:300]})
             chosen, made = [], []
         chosen = [i for i in chosen if i >= task["start"] and (not task["only"] or i in task["only"])]

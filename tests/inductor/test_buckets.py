@@ -144,6 +144,14 @@ QUICK = ("mlp", "attention-sequence", "reductions", "ends", "sizes-as-numbers", 
 CASES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PROGRAMS]
 
 
+#: How many functions serve `SIZES`: 3 as it is and one for 5 to 8, forward and backward, are 4; a program of one graph
+#: has 2, and one that Dynamo makes another graph of, where sizes are equal or not, has more.
+FUNCTIONS = {
+    "attention-both": 10, "reductions-last": 6, "whole": 3, "division": 2, "sizes-as-numbers": 6, "counting": 3,
+    "ends": 2, "indexing": 8, "scattering": 6, "joined": 6,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_as_eager_at_every_size(name):
     fn, make = PROGRAMS[name]
@@ -161,7 +169,7 @@ def test_as_eager_at_every_size(name):
         same(got, want, rtol=2e-2 if half else 2e-4, atol=2e-2 if half else 2e-5)
         if isinstance(fn, nn.Module):
             same(list(twin.state_dict().values()), list(model.state_dict().values()), rtol=1e-4, atol=1e-5)
-    assert inductor_backend.executable_count() - before <= 8  # the first size, up to 4, up to 8: forward and backward
+    assert inductor_backend.executable_count() - before == FUNCTIONS.get(name, 4)
 
 
 @pytest.mark.parametrize("name", ["mlp", pytest.param("attention-sequence", marks=pytest.mark.slow)])

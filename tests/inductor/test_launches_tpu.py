@@ -99,7 +99,8 @@ def test_what_the_tpu_refuses_runs_on_the_cpu_for_its_reason(interpreted):
         return bins + 1
 
     x = torch.arange(100, dtype=torch.int32) % 4
-    with pytest.warns(DiagnosticNote, match=r"TPB403.*runs in ATen[^$]*tpu:v5e refuses the kernel: TPB2\d\d"):
+    reason = r"tpu:v5e refuses the kernel: TPB2\d\d .*\(line \d+ of .*\): "
+    with pytest.warns(DiagnosticNote, match=rf"TPB403.*the launch of count runs on tensors[^$]*{reason}"):
         got = torch.compile(f, backend="pallas", options=OPTIONS)(x)
     assert torch.equal(got, f(x))
 

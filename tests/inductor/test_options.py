@@ -183,3 +183,30 @@ def test_a_gpu_is_no_target():
     f = torch.compile(lambda x: x + 1, backend="pallas", options={"target": "gpu:sm90a"})
     with pytest.raises(Diagnostic, match="unknown-target"):
         f(rand(3))
+
+
+def test_a_name_is_proposed_only_where_one_is_near():
+    with pytest.raises(Diagnostic) as near:
+        torch.compile(lambda x: x + 1, backend="pallas", options={"kernel": "all"})(rand(3))
+    assert near.value.do == ("options={'kernels': 'all'}, if that is what was meant",)
+    with pytest.raises(Diagnostic) as far:
+        torch.compile(lambda x: x + 1, backend="pallas", options={"fullgraph": True})(rand(3))
+    assert far.value.do == ("leave it out, or name one of these",)
+
+
+def test_dump_is_a_folder(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for path in (file, file / "below"):
+        with pytest.raises(Diagnostic, match="TPB404(.|\n)*(it is a file|Not a directory)") as refused:
+            torch.compile(lambda x: x + 1, backend="pallas", options={"dump": path})(rand(3))
+        assert refused.value.where is not None
+    assert file.read_text() == "mine"
+
+
+def test_an_option_where_explain_has_the_models_arguments():
+    with pytest.raises(Diagnostic, match="TPB404") as refused:
+        inductor_backend.explain(torch.nn.Linear(3, 3), rand(2, 3), kernels="all")
+    assert refused.value.do == ("explain(model, *args, options={'kernels': 'all'})",)
+    taken = lambda x, kernels: x * kernels
+    assert inductor_backend.explain(taken, rand(3), kernels=rand(3)).graphs

@@ -96,3 +96,24 @@ def test_a_kernel_made_inside_is_right_as_well():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dynamo tells of what it can't trace
         torch.testing.assert_close(torch.compile(inside, backend="pallas")(x), x.cos() * 2 + 1)
+
+
+def test_a_lost_gradient_names_the_line_of_the_call():
+    def g(x):
+        y = x.sin()
+        return softmax(y).sum()
+
+    with pytest.raises(Diagnostic, match="TPB103") as refused:
+        torch.compile(g, backend="pallas")(rand(32, 128).requires_grad_()).backward()
+    assert refused.value.where.text().strip() == "return softmax(y).sum()"
+
+
+@pytest.mark.parametrize("in_dims", [0, 1, -1])
+def test_a_captured_call_under_vmap(in_dims, emitted):
+    x = rand(3, 4, 8).movedim(0, in_dims)
+    batched = torch.vmap(split, in_dims=in_dims)
+    with strict():
+        got = torch.compile(lambda x: batched(x * 3), backend="pallas", fullgraph=True)(x)
+    want = [torch.stack(parts) for parts in zip(*(split(part) for part in (x * 3).unbind(in_dims)))]
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+    assert len(emitted[0].sources) == 1

@@ -205,6 +205,19 @@ def test_no_grad_and_grad_graphs_are_separate():
         assert not f(torch.ones(3)).requires_grad
 
 
+def test_a_second_derivative_is_refused_by_torch_and_exists_inside():
+    """AOTAutograd has no backward of a backward; a function of both is one graph."""
+    x = torch.linspace(-1, 1, 5, requires_grad=True)
+    f = torch.compile(lambda x: (x.sin() * x).sum(), backend="pallas")
+    (first,) = torch.autograd.grad(f(x), x, create_graph=True)
+    torch.testing.assert_close(first, x.cos() * x + x.sin())
+    with pytest.raises(RuntimeError, match="does not currently support double backward"):
+        first.sum().backward()
+    gradient = torch.func.grad(lambda x: (x.sin() * x).sum())
+    second = torch.compile(torch.func.grad(lambda x: gradient(x).sum()), backend="pallas")
+    torch.testing.assert_close(second(x.detach()), (2 * x.cos() - x * x.sin()).detach())
+
+
 def test_double_use_of_retained_graph():
     x = torch.randn(4, requires_grad=True)
     y = torch.compile(lambda x: (x.sin() * x).sum(), backend="pallas")(x)
