@@ -204,6 +204,13 @@ def number_of(t: torch.Tensor) -> Any:
         return t.item()
 
 
+def fills_new_memory() -> bool:
+    """Whether eager fills memory that nothing was written to."""
+    from torch.utils import deterministic
+
+    return torch.are_deterministic_algorithms_enabled() and cast(Any, deterministic).fill_uninitialized_memory
+
+
 def output_code_log() -> logging.Logger:
     """The logger behind TORCH_LOGS=output_code."""
     from torch._logging import getArtifactLogger  # pyright: ignore[reportPrivateImportUsage]

@@ -30,6 +30,7 @@ from inductor_backend.options import Options, nearest
 from inductor_backend.recent import Recent
 from inductor_backend.runtime import Assembly, assemble
 from inductor_backend.states import unwrap_states
+from inductor_backend.uninitialised import fill_uninitialised
 
 _SPECIALISATIONS = 128
 _FITS = 1024
@@ -149,6 +150,7 @@ class CompiledGraph:
         _compiled += counted
         expand_lists(gm)
         unwrap_states(gm)
+        fill_uninitialised(gm)
         fold_constants(gm)
         self.whole, self.options = gm, options
         self.gm = gm = control.collected(launches.collected(gm))

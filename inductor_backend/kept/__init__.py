@@ -17,7 +17,7 @@ import torch
 
 from bridge import diskcache
 from bridge.compat import tracing_state
-from inductor_backend.compat import OpOverload, memory_of, output_code_log
+from inductor_backend.compat import OpOverload, fills_new_memory, memory_of, output_code_log
 from inductor_backend.options import Options
 from inductor_backend.runtime.assembly import Assembly, our_code
 from inductor_backend.runtime.written import restored, written
@@ -115,7 +115,7 @@ def _tag(gm: torch.fx.GraphModule, options: Options) -> str:
     The user's lines are part of it: diagnostics that a compiled graph raises name them.
     """
     digest = hashlib.sha256()
-    parts = (our_code(), diskcache.this_machine(), tracing_state(), repr(options))
+    parts = (our_code(), diskcache.this_machine(), tracing_state(), repr(options), str(fills_new_memory()))
     for text in (*parts, *(node.meta.get("stack_trace") or "" for node in gm.graph.nodes)):
         digest.update(text.encode())
         digest.update(b"\0")

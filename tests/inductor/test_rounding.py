@@ -122,3 +122,20 @@ def test_rows_of_targets_that_end_early(reduction):
 def test_losses_of_nothing(reduction):
     for loss in (F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss):
         check_gradients(lambda x, y: loss(x, y, reduction=reduction), torch.zeros(0, 3), torch.zeros(0, 3))
+
+
+def test_trigamma_is_eagers_approximation():
+    check(lambda x: torch.polygamma(1, x), torch.cat([normal(2000), torch.tensor([0.0, -1.0, float("inf"), 60.0])]))
+
+
+def test_new_memory_is_filled_in_deterministic_mode():
+    def new(x):
+        kinds = [torch.empty(3, dtype=d) for d in (torch.float32, torch.bfloat16, torch.int32, torch.uint8, torch.bool)]
+        laid_out = torch.empty(2, 2, 3, 3, memory_format=torch.channels_last), torch.empty_strided((2, 3), (1, 2))
+        return kinds, laid_out, torch.empty_like(x), x.new_empty(4), torch.empty(2, dtype=torch.complex64).real
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        exactly(new, torch.ones(2, 2))
+    finally:
+        torch.use_deterministic_algorithms(False)
