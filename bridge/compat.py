@@ -333,11 +333,12 @@ def compile_options(excess_precision: bool = False, plain: bool = False, product
     Args:
         excess_precision: whether XLA may leave out the rounding between two operations on a narrow float.
         plain: whether XLA compiles all by itself, without its library of kernels; a maximum is NaN where a number is.
-        products: with `plain`, whether the library computes the matrix products all the same.
+        products: with `plain`, whether the library computes matrix products and convolutions all the same.
     """
     changed: Any = {"xla_allow_excess_precision": excess_precision}
     if plain:
-        changed["xla_cpu_experimental_ynn_fusion_type"] = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT" if products else ""
+        library = ("INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION") if products else ()
+        changed["xla_cpu_experimental_ynn_fusion_type"] = ",".join(f"LIBRARY_FUSION_TYPE_{kind}" for kind in library)
         changed["xla_cpu_enable_fast_min_max"] = False
     return compiler.get_compile_options(num_replicas=1, num_partitions=1, env_options_overrides=changed)
 

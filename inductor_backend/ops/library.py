@@ -31,6 +31,8 @@ def _slowness(w: Any, transposed: bool, groups: int) -> float:
         return 2500.0 if channels == 1 else 100.0
     if channels < 8:
         return 60.0
+    if w.shape[0] < 32 and math.prod(w.shape[2:]) > 1 and not transposed:
+        return 13.0  # XLA's library, which has faster ones, takes them from 32 channels on
     # Much of what a dense convolution gains is lost again where its result crosses between the two libraries' caches.
     return 2.5 if math.prod(w.shape[2:]) > 1 else 2.0
 
