@@ -46,6 +46,8 @@ ALIGNMENT = 64
 SMALL = 1 << 15
 #: Programs of more bytes are not called directly: the call is the least of what they cost.
 _DIRECT = 1 << 24
+#: The numbers that a program is tried on repeat after so many.
+_PERIOD = 509
 #: Differences of products that are rounding, beside the largest result: a wrong matrix is off by all of it.
 _ROUNDING = 1e-3
 #: Operations that are not kernels of their own.
@@ -330,14 +332,19 @@ def _example(shape: tuple[int, ...], dtype: Any, position: int, strange: bool) -
     count, kind = math.prod(shape), by_jax(dtype).torch
     assert kind is not None
     room = torch.empty(count * dtype.itemsize + ALIGNMENT, dtype=torch.uint8, device=_cpu)
-    room = room[-room.data_ptr() % ALIGNMENT :][: count * dtype.itemsize]
-    values = torch.arange(position, position + count, device=_cpu).mul_(7919).remainder_(509)
+    place = room[-room.data_ptr() % ALIGNMENT :][: count * dtype.itemsize].view(kind)
+    values = torch.arange(position, position + _PERIOD, device=_cpu).mul_(7919).remainder_(_PERIOD)
     if not (kind.is_floating_point or kind.is_complex):
         values = values.remainder_(3)
     else:
         values = values / 128 + (1000 if strange else -2)
-        values[:1] = math.nan if strange else values[:1]
-    return room.view(kind).view(shape).copy_(values.view(shape))
+    values = values.to(kind)
+    whole = count // _PERIOD * _PERIOD
+    place[:whole].view(-1, _PERIOD).copy_(values)
+    place[whole:].copy_(values[: count - whole])
+    if strange and (kind.is_floating_point or kind.is_complex):
+        place[:1] = math.nan
+    return place.view(shape)
 
 
 class CallsBack(Exception):
