@@ -20,17 +20,13 @@ from bridge.diagnostics.errors import is_strict
 from inductor_backend import control, kept, launches, regions
 from inductor_backend.buckets import Fit, Padded, Refused, padded, shape_symbols
 from inductor_backend.compat import front_half, output_code_log
-from inductor_backend.constants import fold_constants
 from inductor_backend.emit import Chooser, reject
 from inductor_backend.fallback import Eager, announcing, failed_node
 from inductor_backend.graph import Graph, Unbacked, analyse, name_of, operand_numbers, symbol_values, where_of
-from inductor_backend.lists import expand_lists
 from inductor_backend.ops import undecomposed
 from inductor_backend.options import Options, nearest
 from inductor_backend.recent import Recent
 from inductor_backend.runtime import Assembly, assemble
-from inductor_backend.states import unwrap_states
-from inductor_backend.uninitialised import fill_uninitialised
 
 _SPECIALISATIONS = 128
 _FITS = 1024
@@ -148,10 +144,7 @@ class CompiledGraph:
     def __init__(self, gm: torch.fx.GraphModule, options: Options, counted: bool = True):
         global _compiled
         _compiled += counted
-        expand_lists(gm)
-        unwrap_states(gm)
-        fill_uninitialised(gm)
-        fold_constants(gm)
+        control.tidy(gm)
         self.whole, self.options = gm, options
         self.gm = gm = control.collected(launches.collected(gm))
         self.number = next(_numbers)
@@ -216,8 +209,6 @@ class CompiledGraph:
             try:
                 refuses = reject if self.place is None else self.place.reject
                 plan = analyse(self.gm, actual, self.refused, refuses, self.numbers, self.inlined)
-                if self.place is not None and plan.unsized:
-                    raise Unbacked(next(iter(plan.unsized.values())))
                 if self.place is not None:
                     self.place.prepare(plan)
             except Diagnostic as diagnostic:

@@ -6,7 +6,7 @@ Input: a graph of the partitioner's that holds higher-order operators. Output: t
 jitted keeps its operator in ATen, and says why.
 """
 
-from inductor_backend.control.flow import collected, on_tensors
+from inductor_backend.control.flow import collected, on_tensors, tidy
 from inductor_backend.control.text import inline_of
 
-__all__ = ["collected", "inline_of", "on_tensors"]
+__all__ = ["collected", "inline_of", "on_tensors", "tidy"]

@@ -17,9 +17,11 @@ from inductor_backend import launches
 from inductor_backend.compat import HigherOrderOperator
 from inductor_backend.constants import fold_constants, value_of
 from inductor_backend.control.spelled import spell
+from inductor_backend.control.writes import returned
 from inductor_backend.graph import name_of
 from inductor_backend.lists import expand_lists
 from inductor_backend.states import unwrap_states
+from inductor_backend.uninitialised import fill_uninitialised
 
 
 def _flow(name: str) -> Callable[..., Any]:
@@ -66,7 +68,7 @@ def collected(gm: GraphModule) -> GraphModule:
     """A graph with its control flow written out or as `Flow` nodes; `gm` itself if it has none."""
     if not any(isinstance(n.target, HigherOrderOperator) for n in gm.graph.nodes):
         return gm
-    gm = spell(gm, prepared)
+    gm = returned(spell(gm, prepared))
     kinds = {n: n.target.name() for n in gm.graph.nodes if isinstance(n.target, HigherOrderOperator)}
     if not any(kind in _KINDS for kind in kinds.values()):
         return gm
@@ -90,11 +92,17 @@ def _copy_output_meta(old: torch.fx.Graph, new: torch.fx.Graph) -> None:
 
 
 def prepared(gm: GraphModule) -> GraphModule:
-    """A subgraph as the graph around it is: what a graph of the partitioner's goes through before it is planned."""
+    """A subgraph as the graph around it is."""
+    tidy(gm)
+    return collected(launches.collected(gm))
+
+
+def tidy(gm: GraphModule) -> None:
+    """What a graph of the partitioner's, or a subgraph of it, goes through first; it is changed in place."""
     expand_lists(gm)
     unwrap_states(gm)
+    fill_uninitialised(gm)
     fold_constants(gm)
-    return collected(launches.collected(gm))
 
 
 def _replace(graph: torch.fx.Graph, node: Node, held: dict[str, Any]) -> None:

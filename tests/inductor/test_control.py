@@ -153,6 +153,30 @@ def test_an_index_out_of_range_inside_is_refused(step):
             same(g(skipped), f(skipped))
 
 
+@pytest.mark.parametrize("sign", [1, -1], ids=["written", "left alone"])
+def test_a_branch_writes_to_a_buffer_and_to_an_input(sign, emitted):
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x, seen):
+            def true(x, seen):
+                self.count.add_(x.sum(0))
+                seen.mul_(2).add_(1)
+                return x.sin()
+
+            return torch.cond(x.sum() > 0, true, lambda x, seen: x.cos(), (x, seen)) + self.count
+
+    mine, theirs, x = Counts(), Counts(), X * sign
+    ours, eagers = torch.arange(4), torch.arange(4)
+    f = compiled(mine)
+    with strict(), torch.no_grad():
+        for _ in range(2):
+            same((f(x, ours), ours, mine.count), (theirs(x, eagers), eagers, theirs.count))
+    assert_one_function(emitted)
+
+
 def test_random_numbers_in_a_branch_follow_the_seed(emitted):
     f = compiled(lambda x: torch.cond(x.sum() > 0, lambda x: torch.dropout(x, 0.5, True), lambda x: x.cos(), (x,)))
     x = torch.ones(1000)

@@ -275,6 +275,16 @@ def test_sizes_that_depend_on_data(name, captured, emitted):
     assert emitted[0].sources  # what does not depend on the size stays jitted
 
 
+@pytest.mark.parametrize("name", ["nonzero", "item", "count"])
+def test_sizes_that_depend_on_data_leave_the_rest_to_a_tpu(name, captured, emitted, interpreted):
+    fn = DATA[name]
+    f = compiled(fn, fullgraph=True, options={"target": "tpu:v5e"})
+    for seed in range(2):
+        x = torch.randn(9, generator=torch.Generator().manual_seed(seed))
+        same(f(x), fn(x), rtol=1e-4, atol=1e-5)
+    assert len(emitted) == 1 and emitted[0].sources
+
+
 def test_operators_after_a_size_that_depends_on_data_are_told_of(captured):
     with pytest.warns(DiagnosticNote, match=r"TPB403.*aten\.index(.|\n)*a size depends on data"):
         compiled(lambda x: x[x > 0] * 3, fullgraph=True)(torch.randn(9))
