@@ -52,7 +52,7 @@ def convolution(x, w, bias, stride, padding, dilation, transposed, output_paddin
     if len(x.shape) != len(w.shape):
         return 0.0
     if transposed and x.dtype in (torch.bfloat16, torch.float16):
-        return math.inf  # it rounds every window to half precision before it adds them up, which XLA has no form of
+        return added_in_half(x)
     space = _result_space(x, w, stride, padding, dilation, transposed)
     return _work(x, w, space) * _slowness(w, transposed, groups)
 
@@ -67,6 +67,11 @@ def convolution_backward(grad, x, w, sizes, stride, padding, dilation, transpose
 def an_element(nanoseconds: float) -> Callable[..., float]:
     """An operator whose time is proportional to the elements of its first operand."""
     return lambda x, *rest, **kw: math.prod(x.shape) * nanoseconds / 1000
+
+
+def added_in_half(grad: Any, *rest: Any, **kw: Any) -> float:
+    """A gradient that eager adds up in half precision, one window after another, which XLA has no form of."""
+    return math.inf if grad.dtype in (torch.bfloat16, torch.float16) else 0.0
 
 
 def pays(saved: Callable[..., float] | None, args: Any, kwargs: Any) -> bool:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from inductor_backend.ops import whole
+from inductor_backend.ops import library, whole
 from inductor_backend.ops.exact import divide
 from inductor_backend.ops.lanes import total
 from inductor_backend.ops.table import cast, row
@@ -186,7 +186,7 @@ def avg_pool1d(x, kernel, stride=(), padding=0, ceil_mode=False, count_include_p
     return _avg_pool(x, kernel, stride, padding, count_include_pad, None, out, 1)
 
 
-@row("aten.avg_pool2d_backward.default")
+@row("aten.avg_pool2d_backward.default", library=library.added_in_half)
 def avg_pool2d_backward(grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
     """Every gradient spread over its window."""
     kernel, stride, padding, _ = _pool_args(x, kernel, stride, padding, 1, 2)
@@ -225,11 +225,22 @@ def _adaptive(x, size):
 )
 def adaptive_avg_pool(x, size):
     """Means over a grid of the wanted size."""
-    wide = jnp.float32 if x.dtype in (jnp.bfloat16, jnp.float16) else x.dtype
-    return _adaptive(x.astype(wide), list(size)).astype(x.dtype)
+    if x.dtype not in (jnp.bfloat16, jnp.float16):
+        return _adaptive(x, list(size))
+    # Half precision shows whether a sum is divided, or products are summed.
+    found, rank = x.astype(jnp.float32), len(size)
+    shares = [_adaptive_matrix(n, o) for n, o in zip(x.shape[-rank:], size)]
+    for axis, share in zip(range(x.ndim - rank, x.ndim), shares):
+        found = jnp.moveaxis(jnp.moveaxis(found, axis, -1) @ jnp.asarray(share != 0, found.dtype), -1, axis)
+    for after, share in zip(reversed(range(rank)), shares):
+        found = divide(found, jnp.asarray((share != 0).sum(0), found.dtype).reshape(-1, *[1] * after))
+    return found.astype(x.dtype)
 
 
-@row("aten._adaptive_avg_pool2d_backward.default", "aten._adaptive_avg_pool3d_backward.default")
+@row(
+    "aten._adaptive_avg_pool2d_backward.default", "aten._adaptive_avg_pool3d_backward.default",
+    library=library.added_in_half,
+)  # fmt: skip
 def adaptive_avg_pool_backward(grad, x):
     """Every gradient spread over its cell."""
     rank = 2 if x.ndim - grad.ndim == 0 and grad.ndim <= 4 else 3

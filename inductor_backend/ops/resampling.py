@@ -1,7 +1,7 @@
 """Adaptive maxima, gradients of pools and pads, and sampling on a grid.
 
 Input: (N, C, ...) arrays or (C, ...) ones. Output: arrays of the input's dtype. Law: every gradient is the transpose of
-its forward's linear map; half precision sums in f32.
+its forward's linear map; half precision sums in f32 unless eager doesn't.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from inductor_backend.ops import whole
+from inductor_backend.ops import library, whole
 from inductor_backend.ops.pooling import _avg_divisor, _avg_sum, _pool_args
 from inductor_backend.ops.reductions import arg_extreme
 from inductor_backend.ops.table import row
@@ -67,13 +67,12 @@ def adaptive_max_pool(x, size):
 
 
 def _to_places(grad, x, indices, rank):
-    """Every gradient added to the element of its plane that it came from."""
+    """Every gradient added to the element of its plane that it came from, in its own dtype as in eager."""
     plane = int(np.prod(x.shape[-rank:], dtype=np.int64))
     lead = int(np.prod(x.shape[:-rank], dtype=np.int64))
     rows = lax.broadcasted_iota(jnp.int32, (lead, int(np.prod(grad.shape[-rank:], dtype=np.int64))), 0)
-    flat = jnp.zeros((lead, plane), _wide(grad.dtype))
-    moved = grad.reshape(lead, -1).astype(flat.dtype)
-    return flat.at[rows, indices.reshape(lead, -1)].add(moved).reshape(x.shape).astype(grad.dtype)
+    flat = jnp.zeros((lead, plane), grad.dtype)
+    return flat.at[rows, indices.reshape(lead, -1)].add(grad.reshape(lead, -1)).reshape(x.shape)
 
 
 @row("aten.adaptive_max_pool2d_backward.default", supports=lambda g, x, i: x.numel() > 0)
@@ -106,7 +105,7 @@ def fractional_max_pool3d_backward(grad, x, kernel, output_size, indices):
     return _to_places(grad, x, indices, 3)
 
 
-@row("aten.avg_pool3d_backward.default", supports=lambda g, x, *rest: x.numel() > 0)
+@row("aten.avg_pool3d_backward.default", supports=lambda g, x, *rest: x.numel() > 0, library=library.added_in_half)
 def avg_pool3d_backward(grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
     """Every gradient spread over its window."""
     kernel, stride, padding, _ = _pool_args(x, kernel, stride, padding, 1, 3)
@@ -120,7 +119,7 @@ def avg_pool3d_backward(grad, x, kernel, stride, padding, ceil_mode, count_inclu
 # ----------------------------------------------------------------------------------------------------------- pads
 @row(
     "aten.replication_pad1d_backward.default", "aten.replication_pad2d_backward.default",
-    "aten.replication_pad3d_backward.default", supports=lambda g, x, p: x.numel() > 0,
+    "aten.replication_pad3d_backward.default", supports=lambda g, x, p: x.numel() > 0, library=library.added_in_half,
 )  # fmt: skip
 def replication_pad_backward(grad, x, padding):
     """Every gradient of the border added to the element that it repeats."""
@@ -215,13 +214,13 @@ def _gradient_samples(grad, x, grid, mode, *rest):
     return _samples(x, grid, mode)
 
 
-@row("aten.grid_sampler_2d_backward.default", supports=_gradient_samples)
+@row("aten.grid_sampler_2d_backward.default", supports=_gradient_samples, library=library.added_in_half)
 def grid_sampler_2d_backward(grad, x, grid, mode, padding, align_corners, output_mask):
     """Gradients of bilinear or nearest samples of a plane."""
     return _grid_gradient(grad, x, grid, mode, padding, align_corners, output_mask)
 
 
-@row("aten.grid_sampler_3d_backward.default", supports=_gradient_samples)
+@row("aten.grid_sampler_3d_backward.default", supports=_gradient_samples, library=library.added_in_half)
 def grid_sampler_3d_backward(grad, x, grid, mode, padding, align_corners, output_mask):
     """Gradients of bilinear or nearest samples of a volume."""
     return _grid_gradient(grad, x, grid, mode, padding, align_corners, output_mask)

@@ -139,3 +139,21 @@ def test_new_memory_is_filled_in_deterministic_mode():
         exactly(new, torch.ones(2, 2))
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_gradients_of_windows_are_added_in_half_precision(dtype):
+    def pools(x):
+        pooled = F.avg_pool2d(x, 3, 2, 1), F.adaptive_avg_pool2d(x, (3, 4)), F.avg_pool1d(x[0], 3, 1)
+        most = F.max_pool3d(x, 3, 1), F.adaptive_max_pool2d(x, (3, 4)), F.pad(x, (2, 1, 2, 2), mode="replicate")
+        return torch.cat([v.reshape(-1) for v in (*pooled, *most)])
+
+    check_gradients(pools, normal(2, 3, 8, 9, dtype=dtype), rtol=0, atol=0)
+    sample = lambda x, grid: F.grid_sample(x, grid, align_corners=False)
+    check_gradients(sample, normal(2, 3, 8, 9, dtype=dtype), normal(2, 5, 7, 2, dtype=dtype, scale=0.5), rtol=0, atol=0)
+
+
+def test_powers_of_bfloat16_round_the_square():
+    x = normal(2048, dtype=torch.bfloat16)  # what eager's vectors leave over isn't rounded
+    exactly(lambda x: (x**3, x**-2, x**2, x**-1), x)
+    check_gradients(torch.rsqrt, x.abs() + 0.1, rtol=0, atol=0)
