@@ -12,7 +12,7 @@ import ctypes
 import math
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
@@ -274,6 +274,7 @@ def direct(
     operands: Sequence[tuple[tuple[int, ...], Any]],
     results: Sequence[tuple[tuple[int, ...], Any]],
     engine: Engine,
+    late: Collection[int] = (),
 ) -> Native | None:
     """A program from `Engine.compile` as a function of addresses, or None where its caller has to go through XLA.
 
@@ -282,11 +283,12 @@ def direct(
         operands: shape and numpy dtype of each.
         results: likewise.
         engine: the one that compiled it.
+        late: positions of results that may lie where operands do: they are written when all else is done.
     """
     nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in (*operands, *results))
     if not compat.code_is_known or type(engine) is not Engine or nbytes > (_DIRECT if engine.serial else SMALL):
         return None
-    found = native(program.written, operands, results)
+    found = native(program.written, operands, results, late)
     if found is None:
         return None
     with compat.without_modes():

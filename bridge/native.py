@@ -22,7 +22,7 @@ import platform
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,6 +81,7 @@ def native(
     written: Callable[[], bytes],
     operands: Sequence[tuple[tuple[int, ...], Any]],
     results: Sequence[tuple[tuple[int, ...], Any]],
+    late: Collection[int] = (),
 ) -> Native | None:
     """The program as a function of addresses, or None.
 
@@ -88,6 +89,8 @@ def native(
         written: the executable, as its client serialises it.
         operands: shape and numpy dtype of each.
         results: likewise.
+        late: positions of results that are computed elsewhere and copied when all else is done: their addresses may be
+            those of operands, and need no alignment.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64" or sys.maxsize < 2**32:
         return None
@@ -95,7 +98,7 @@ def native(
     if not all(sizes[0] + sizes[1]) or not results:
         return None
     try:
-        plan = _read(written(), *sizes)
+        plan = _read(written(), sizes[0], sizes[1], late)
         rounds = any(isinstance(step, _Product) for step in plan.steps)
         return Native(_load(plan), len(operands), len(results), rounds)
     except (NotUnderstood, IndexError, KeyError, ValueError, struct.error, OSError):
@@ -254,13 +257,14 @@ def _only(fields: _Fields, *numbers: int) -> _Fields:
     return fields
 
 
-def _read(written: bytes, operands: list[int], results: list[int]) -> _Plan:
+def _read(written: bytes, operands: list[int], results: list[int], late: Collection[int]) -> _Plan:
     """A serialised executable as a plan; field numbers are those of XLA's executable.proto, thunk.proto and hlo.proto.
 
     Args:
         written: the executable.
         operands: bytes of each.
         results: bytes of each.
+        late: positions of results that are copied at the end.
     """
     head, at = _varint(written, 0)  # of the client
     result = _fields(_one(_fields(written[at + head :]), 1))
@@ -286,12 +290,19 @@ def _read(written: bytes, operands: list[int], results: list[int]) -> _Plan:
     # Before the module is taken apart, which takes long: most programs that are refused are refused here.
     steps = list(_steps(_fields(_one(result, 6, b"")), sizes, itertools.count()))
     values = _Values(_fields(_one(_fields(_one(result, 1)), 1)), assignment, homes)
+    kept = 0
     for position, found in enumerate(values.results(len(results))):
         if found.offset or sizes[found.allocation] != results[position] or found.allocation in (*place, *constant):
             raise NotUnderstood("a result")
         place[found.allocation] = "word", len(operands) + position
+        if position in late:
+            # An allocation of the caller's, with a number that XLA has not.
+            place[-1 - position] = place[found.allocation]
+            place[found.allocation] = "scratch", kept
+            kept += results[position] + -results[position] % _LINE
+            steps.append(_Copy(_Slice(found.allocation, 0), _Slice(-1 - position, 0), results[position]))
     used = {s.allocation for step in steps for s in _slices(step)}
-    constants, scratch = bytearray(), 0
+    constants, scratch = bytearray(), kept
     for number in sorted(used - set(place)):
         if number in constant:
             place[number] = "constant", len(constants)
@@ -304,7 +315,7 @@ def _read(written: bytes, operands: list[int], results: list[int]) -> _Plan:
         if isinstance(step, _Product):
             step.parameters = len(constants)
             constants += step.words + bytes(-len(step.words) % _LINE)
-    if not steps or sum(isinstance(s, _Kernel) for s in steps) > _MOST_KERNELS or scratch > _MOST_SCRATCH:
+    if not steps or sum(isinstance(s, _Kernel) for s in steps) > _MOST_KERNELS or scratch - kept > _MOST_SCRATCH:
         raise NotUnderstood("a program of another size")
     if any(place[number][0] == "refused" for number in used):
         raise NotUnderstood("memory of another kind")

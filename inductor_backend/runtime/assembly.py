@@ -34,10 +34,10 @@ from inductor_backend.control import on_tensors as flow_on_tensors
 from inductor_backend.emit import Chooser, Value, emit_segment, namespace
 from inductor_backend.exports import Finish, export_bases
 from inductor_backend.fallback import aten_call, emitted
-from inductor_backend.graph import Graph, Spec, flat, imported, is_assertion, is_tangent
+from inductor_backend.graph import Graph, Spec, Write, flat, imported, is_assertion, is_tangent
 from inductor_backend.launches import on_tensors
 from inductor_backend.ops import DTYPES
-from inductor_backend.runtime.epilogue import epilogue
+from inductor_backend.runtime.epilogue import epilogue, late_writes
 from inductor_backend.runtime.slots import Frames, Slot, once, restride
 
 #: What every runner may call.
@@ -88,6 +88,7 @@ class Compiled:
         results: the same of its results.
         checks: how many operands it checks.
         lanes: whether all reductions in it are ours, which XLA vectorises without its library.
+        late: results that its machine code writes to where inputs lie, at the end.
         bound: what the runner calls its parts by: "execute" and "handlers", or "run", "frame" and "spare".
     """
 
@@ -97,6 +98,7 @@ class Compiled:
     results: tuple[tuple[tuple[int, ...], Any], ...]
     checks: int
     lanes: bool = True
+    late: tuple[int, ...] = ()
     bound: dict[str, str] = field(default_factory=dict)
 
     def program(self, engine: Engine, fn: Callable[..., list[Any]] | None = None, kept: bool = True) -> Program:
@@ -119,7 +121,7 @@ class Compiled:
 
     def direct(self, program: Program, engine: Engine) -> Native | None:
         """The program's machine code, where it can be called."""
-        return direct(program, [(a.shape, a.dtype) for a in self.avals], self.results, engine)
+        return direct(program, [(a.shape, a.dtype) for a in self.avals], self.results, engine, self.late)
 
     def remade(self, engine: Engine) -> dict[str, Any]:
         """The parts that the runner calls, by the names that they are bound to.
@@ -160,6 +162,9 @@ class Assembly:
         self.addresses: dict[Node, str] = {}
         self.cells: list[tuple[str, str]] = []
         self.collects = False
+        #: results that may be written to inputs by machine code; those that are -> what is None if they were
+        self.writes: dict[Node, Write] = {}
+        self.late: dict[Node, str] = {}
 
     def bind(self, hint: str, value: Any) -> str:
         """A constant of the runner."""
@@ -275,6 +280,8 @@ class Assembly:
             made = Compiled(
                 source.text, source.name, tuple(avals), tuple(shapes), len(source.checks), not source.inlined
             )
+            if not source.checks:
+                made = replace(made, late=tuple(i for i, n in enumerate(wanted) if n in self.writes))
             program = made.program(self.engine, fn, kept=not named)
             found = made.direct(program, self.engine)
             if found is not None:
@@ -308,8 +315,11 @@ class Assembly:
         frames = Frames(found, len(checks))
         frame, spare = f"f_{number}", self.bind("frames", frames.spare)
         addresses = [self.address(d) for d in operands]
-        for n in wanted:
+        for position, n in enumerate(wanted):
             spec, name = self.plan.specs[n], f"e_{n.name}"
+            if position in made.late:
+                addresses.append(self.written_late(n))
+                continue
             dense = spec.order() is not None
             strides = spec.strides if dense else row_major(spec.shape)
             dtype = self.bind("dtype", spec.dtype)
@@ -331,6 +341,16 @@ class Assembly:
             flags = f"ranges_{number}.raw"
             self.lines.append(f"if {flags} != {bytes(len(checks))!r}: {refuse}({flags})")
         self.lines.append(f"{spare}.append({frame})")
+
+    def written_late(self, node: Node) -> str:
+        """The address of a result that goes into an input: the input's, unless that has other strides than traced."""
+        target, name, spare = self.writes[node].target, f"p_{node.name}", f"l_{node.name}"
+        spec, w = self.plan.specs[target], self.targets[target]
+        strides, dtype = self.bind("strides", spec.strides), self.bind("dtype", spec.dtype)
+        self.lines.append(f"if {w}.stride() == {strides}: {name}, {spare} = {w}.data_ptr(), None")
+        self.lines.append(f"else: {spare} = empty({spec.shape!r}, {strides}, {dtype}); {name} = {spare}.data_ptr()")
+        self.late[node] = spare
+        return name
 
     def aten(self, node: Node) -> None:
         """Call one operator of ATen on tensors."""
@@ -423,6 +443,7 @@ def assemble(plan: Graph, gm: torch.fx.GraphModule, regions: Chooser) -> tuple[A
             lines.append(f"{name} = {name}.resolve_conj().resolve_neg()")
     bases = export_bases(plan)
     needed = _needed(plan, bases)
+    assembly.writes = late_writes(plan, bases)
     for number, segment in enumerate(plan.segments):
         if segment.jitted:
             wanted = [n for n in segment.nodes if n in needed]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torch.fx import Node
 
 from inductor_backend.emit import np_bytes
-from inductor_backend.graph import Spec, Write, name_of
+from inductor_backend.graph import Graph, Spec, Write, flat, name_of
 from inductor_backend.runtime.slots import HELD
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Larger writes are torch's, which uses its threads for them.
 _MOVED = 1 << 18
+#: So many bytes are written by the machine code of a segment, which keeps them until the end.
+_LATE = 1 << 22
 
 
 def epilogue(assembly: Assembly, bases: dict[Node, Node]) -> None:
@@ -112,26 +114,57 @@ def _is_held(node: Node, assembly: Assembly, bases: dict[Node, Node]) -> bool:
     return made and isinstance(spec, Spec) and spec.order() is not None and spec.numel > 0
 
 
+def late_writes(plan: Graph, bases: dict[Node, Node]) -> dict[Node, Write]:
+    """Results of the last segment that only go into an input each, which nobody reads afterwards: value -> write.
+
+    Machine code may write them itself, when all else is computed.
+    """
+    users: dict[Node, int] = {}
+    for node in [*flat(plan.outputs), *(w.source for w in plan.writes)]:
+        if name_of(node.target) != "aten.copy_.default" and node in bases:
+            users[bases[node]] = users.get(bases[node], 0) + 1
+    last = set(plan.segments[-1].nodes) if plan.segments and plan.segments[-1].jitted else set()
+    found: dict[Node, Write] = {}
+    room = _LATE
+    for write in plan.writes:
+        base = bases[write.source]
+        if base in last and users.get(base) == 1 and write.target not in users and _lies_alike(write, plan, base):
+            nbytes = np_bytes(plan.specs[write.target])
+            if nbytes <= room:
+                room -= nbytes
+                found[base] = write
+    return found
+
+
+def _lies_alike(write: Write, plan: Graph, base: Node) -> bool:
+    """Whether the memory of a result is laid out as the input's that it is written to."""
+    source, target = plan.specs.get(write.source), plan.specs.get(write.target)
+    result, meta = plan.specs.get(base), write.target.meta["val"]
+    if not (isinstance(source, Spec) and isinstance(target, Spec) and isinstance(result, Spec)):
+        return False
+    if meta.is_conj() or meta.is_neg():
+        return False
+    dense = target.order() is not None and result.order() is not None and result.numel == target.numel
+    alike = target.shape == source.shape and target.dtype == source.dtype == result.dtype
+    where = all(n == 1 or a == b for n, a, b in zip(target.shape, target.strides, source.strides))
+    return dense and alike and where and source.offset == result.offset and 0 < np_bytes(target) <= _MOVED
+
+
 def _moved(write: Write, assembly: Assembly, bases: dict[Node, Node]) -> tuple[str, str] | None:
     """A write as a move of bytes, and its target; None where the result's memory is not laid out as the target's.
 
     A result that only goes into an input need not become a tensor, which costs more than the write.
     """
     plan, base = assembly.plan, bases[write.source]
-    source, target = plan.specs.get(write.source), plan.specs.get(write.target)
-    result, meta = plan.specs.get(base), write.target.meta["val"]
+    name = assembly.targets[write.target]
+    if base in assembly.late:
+        return f"if {assembly.late[base]} is not None: {name}.copy_({assembly.late[base]})", name
     if base.op == "placeholder" or base in plan.aten or base not in (assembly.arrays | assembly.addresses):
         return None
-    if not (isinstance(source, Spec) and isinstance(target, Spec) and isinstance(result, Spec)):
+    if not _lies_alike(write, plan, base):
         return None
-    if meta.is_conj() or meta.is_neg():
-        return None
-    dense = target.order() is not None and result.order() is not None and result.numel == target.numel
-    alike = target.shape == source.shape and target.dtype == source.dtype == result.dtype
-    where = all(n == 1 or a == b for n, a, b in zip(target.shape, target.strides, source.strides))
-    if not (dense and alike and where) or source.offset != result.offset or not 0 < np_bytes(target) <= _MOVED:
-        return None
-    name, array = assembly.targets[write.target], assembly.arrays.get(base)
+    source, target = plan.specs[write.source], plan.specs[write.target]
+    array = assembly.arrays.get(base)
     strides = assembly.bind("strides", target.strides)
     address = assembly.addresses[base] if array is None else f"{array}.unsafe_buffer_pointer()"
     text = f"move({name}.data_ptr(), {address}, {np_bytes(target)})"

@@ -581,3 +581,58 @@ def test_what_is_compiled_is_freed_with_its_function(monkeypatch):
     assert len(graphs) >= 6 and all(g() is None for g in graphs)
     assert not [p for p in programs() if not any(p is old for old in before)]  # of nine
     assert {name for name in linecache.cache if name.startswith("<torch-pallas")} <= lines
+
+
+def test_machine_code_writes_inputs_when_all_else_is_done(emitted):
+    def f(x, y, z):
+        new_x, new_y = y.flip(0) + 1, x.flip(0) * 2
+        z.add_(new_x.sum())
+        x.copy_(new_x)
+        y.copy_(new_y)
+        return x * 3, z
+
+    def inputs(offset):
+        base = torch.arange(200.0)
+        return base[offset : offset + 40], torch.randn(40, generator=torch.Generator().manual_seed(1)), torch.ones(2, 3)
+
+    compiled = compile_(f)
+    for offset in (0, 1, 16):
+        ours, theirs = inputs(offset), inputs(offset)
+        before = [t._version for t in ours]
+        got, want = compiled(*ours), f(*theirs)
+        for a, b in zip((*got, *ours), (*want, *theirs)):
+            torch.testing.assert_close(a, b)
+        assert got[1] is ours[2] and all(t._version > v for t, v in zip(ours, before))
+        base, other = (t[0]._base for t in (ours, theirs))
+        torch.testing.assert_close(base, other)  # nothing beside the input is written
+    assert emitted[0].late and "move(" not in emitted[0].text
+
+
+def test_a_refused_call_writes_nothing():
+    def f(x, i):
+        y = x[i] + 1
+        x.add_(y.sum())
+        return y
+
+    x = torch.ones(8)
+    with pytest.raises(BackendError):
+        compile_(f)(x, torch.tensor([1, 9]))
+    torch.testing.assert_close(x, torch.ones(8))
+
+
+@pytest.mark.parametrize("many", [3, 60])
+def test_compiled_optimisers_write_parameters_in_place(many):
+    nets = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(*[torch.nn.Linear(7, 7) for _ in range(many)])
+        optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        step = torch.compile(optimiser.step, backend="pallas") if compiled else optimiser.step
+        pointers = [p.data_ptr() for p in net.parameters()]
+        for turn in range(4):
+            for i, p in enumerate(net.parameters()):
+                p.grad = torch.full_like(p, 0.01 * (i + turn))
+            step()
+        assert pointers == [p.data_ptr() for p in net.parameters()]
+        nets.append([p.detach() for p in net.parameters()] + [s["momentum_buffer"] for s in optimiser.state.values()])
+    torch.testing.assert_close(nets[1], nets[0])
