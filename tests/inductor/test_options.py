@@ -128,9 +128,9 @@ def test_a_kernel_on_the_cpu_is_the_program_that_plain_code_is(monkeypatch):
     compiled = []
     real = Engine.compile
 
-    def recorded(self, function, avals, text):
+    def recorded(self, function, avals, text, lanes):
         compiled.append((function, avals))
-        return real(self, function, avals, text)
+        return real(self, function, avals, text, lanes)
 
     def f(x, w):
         return F.gelu(torch.softmax(x @ w, -1) * 2 + 1).sum(0), F.layer_norm(x, (64,))
