@@ -2,7 +2,8 @@
 
 Input: an operator's arguments, with specs (shape, dtype) for tensors. Output: the microseconds that ATen saves. Law:
 such an operator has a row, and runs in a segment of its own because that was measured faster, on one thread of a Zen 4
-core; `explain` names it as a library call, not as a fallback. A graph for a TPU never asks.
+core, or (infinitely many microseconds) because only ATen rounds its partial sums as eager does; `explain` names it as a
+library call, not as a fallback. A graph for a TPU never asks.
 """
 
 from __future__ import annotations
