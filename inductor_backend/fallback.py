@@ -16,7 +16,6 @@ from torch.fx import Node
 
 from bridge.diagnostics import Diagnostic, note, tell
 from bridge.diagnostics.errors import is_strict
-from frontend_triton_compat.captured import name_of_form as launch_name
 from inductor_backend.compat import OpOverload
 from inductor_backend.graph import arguments, name_of, where_of
 
@@ -75,7 +74,11 @@ _SLUGS = {"aten.as_strided.default": "as-strided-on-nonstandard-layout", "aten.v
 
 def operator_of(node: Node) -> str:
     """What a node does, for readers: its operator; of a launch, the kernel."""
-    return f"the launch of {launch_name(arguments(node)[0])}" if "launch" in node.meta else name_of(node.target)
+    if "launch" not in node.meta:
+        return name_of(node.target)
+    from frontend_triton_compat.captured import name_of_form
+
+    return f"the launch of {name_of_form(arguments(node)[0])}"
 
 
 def note_fallback(node: Node, reason: str) -> None:

@@ -2,15 +2,17 @@
 
 Input: a graph in which AOTAutograd has made ``torch_pallas::launch`` functional, and a plan with every size known.
 Output: `Inline`, the source of one launch. Law: a tensor of a launch is a window of some value's memory, so views cost
-nothing and writes through them reach their base; a launch that can't be inlined runs on tensors, and says why.
+nothing and writes through them reach their base; a launch that can't be inlined runs on tensors, and says why. The
+front end is imported where a launch is met: it takes as long as several first calls.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,11 +23,11 @@ from bridge.compat import hint_of, x64_as
 from bridge.devices import Target
 from bridge.diagnostics import Where
 from bridge.ops import traceable
-from frontend_triton_compat.captured import launched_by
-from frontend_triton_compat.captured import operator as launch_operator
-from frontend_triton_compat.inlined import Decides, Inlined, Later, Lying, Part, inline
 from inductor_backend import compat
 from inductor_backend.graph import Graph, Spec, arguments, shared_root, spec_of
+
+if TYPE_CHECKING:
+    from frontend_triton_compat.inlined import Inlined, Part
 
 __all__ = ["Inline", "Structural", "collected", "inline_of", "launched", "on_tensors"]
 
@@ -68,7 +70,10 @@ def collected(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def _is_launch(node: Node) -> bool:
-    return node.op == "call_function" and compat.functional_form(node.target) and launched_by(node.args[0])
+    captured = sys.modules.get("frontend_triton_compat.captured")  # it defines the operators of launches
+    if captured is None or node.op != "call_function" or not compat.functional_form(node.target):
+        return False
+    return captured.launched_by(node.args[0])
 
 
 def _replace(graph: torch.fx.Graph, node: Node) -> None:
@@ -148,6 +153,8 @@ def inline_of(node: Node, plan: Graph, target: Target | None = None) -> Inline |
     """
     if node.target is not launched:
         return _jax_op(node, plan)
+    from frontend_triton_compat.inlined import Decides, Later, Lying, Part, inline
+
     symbols = plan.symbols
     form, bases, roots, numbers, floats = arguments(node)
     views: Views = node.meta["launch"]
@@ -237,6 +244,8 @@ def _fills(example: torch.Tensor) -> bool:
 
 def _text(found: Inlined, specs: list[Spec], used: list[int], bases: int, coming: list[tuple[str, int]]) -> str:
     """A function of the operands in `used`, and of numbers, that returns the new bases."""
+    from frontend_triton_compat.inlined import Later, Part
+
     name = {i: f"base{i}" if i < bases else f"input{i - bases}" for i in used}
     lines = [f"def run({', '.join([*(name[i] for i in used), *(f'{kind}{i}' for kind, i in coming)])}):"]
     flat: dict[int, str] = {}
@@ -310,10 +319,12 @@ def on_tensors(node: Node, plan: Graph) -> Any:
     """The function that a launch is on torch tensors: copies of the bases are written. None for another node."""
     if node.target is not launched:
         return None
+    from frontend_triton_compat.captured import operator
+
     symbols = plan.symbols
     views: Views = node.meta["launch"]
     places = [[(which, spec_of(example, symbols)) for which, example in part] for part in (views.written, views.read)]
-    call = launch_operator(len(views.written))
+    call = operator(len(views.written))
 
     taken: Any = node.args[1:3]
 
