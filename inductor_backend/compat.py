@@ -11,6 +11,7 @@ import contextlib
 import copy
 import functools
 import logging
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -111,6 +112,7 @@ def front_half(
     import torch._inductor.config as inductor_config
     from torch._inductor.compile_fx import compile_fx
 
+    _scale_by_floats(gm)
     with (
         functorch_config.patch(enable_autograd_cache=False),
         cache or contextlib.nullcontext(),
@@ -125,6 +127,35 @@ def front_half(
     ):
         table = decomposition_table(undecomposed)
         return cast(Any, compile_fx(gm, inputs, inner_compile=inner_compile, decompositions=table))
+
+
+_SCALINGS = {
+    operator.truediv, operator.itruediv, torch.div, torch.divide, torch.true_divide, "div", "divide", "true_divide",
+    "div_", "divide_", "true_divide_", operator.mul, operator.imul, torch.mul, torch.multiply, "mul", "multiply",
+    "mul_", "multiply_",
+}  # fmt: skip
+
+
+def _scale_by_floats(gm: torch.fx.GraphModule) -> None:
+    """Whole numbers that floats are divided or multiplied by become floats, which is the same result.
+
+    Inductor's pattern of attention, ``softmax(q @ k.mT / 3, -1) @ v``, takes a whole number for a size without an
+    origin, and Dynamo fails at its guard (torch 2.13).
+    """
+    for module in gm.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        for node in module.graph.nodes:
+            if node.target not in _SCALINGS or len(node.args) != 2 or node.kwargs:
+                continue
+            for place, number in enumerate(node.args):
+                other = node.args[1 - place]
+                example = other.meta.get("example_value") if isinstance(other, torch.fx.Node) else None
+                if type(number) is not int or abs(number) > 1 << 53 or not isinstance(example, torch.Tensor):
+                    continue
+                if example.is_floating_point():
+                    node.update_arg(place, float(number))
+        module.recompile()
 
 
 @contextlib.contextmanager

@@ -75,7 +75,8 @@ _SLUGS = {"aten.as_strided.default": "as-strided-on-nonstandard-layout", "aten.v
 def operator_of(node: Node) -> str:
     """What a node does, for readers: its operator; of a launch, the kernel."""
     if "launch" not in node.meta:
-        return name_of(node.target)
+        _, ordered, *_ = (*node.args, None, None)
+        return name_of(ordered if getattr(node.target, "__name__", "") == "with_effects" else node.target)
     from frontend_triton_compat.captured import name_of_form
 
     return f"the launch of {name_of_form(arguments(node)[0])}"

@@ -108,9 +108,15 @@ class GraphReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What a compilation gives; prints as text. More than one inference or forward graph means graph breaks."""
+    """What a compilation gives; prints as text. More than one inference or forward graph means graph breaks.
+
+    Attributes:
+        graphs: in the order of their compilation.
+        given_up: why PyTorch could not take a graph apart, of each that Dynamo then left to eager.
+    """
 
     graphs: tuple[GraphReport, ...]
+    given_up: tuple[str, ...] = ()
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -141,6 +147,7 @@ class Report:
                     lines.append(f"  plain XLA {', '.join(named[:6])}{' ...' if len(named) > 6 else ''}: {reason}")
             lines += [f"  ATen {f.operator}: {f.reason}" + (f" ({f.where})" if f.where else "") for f in g.fallbacks]
         caveats = {g.static.caveat for g in self.graphs if g.static is not None}
+        lines += [f"a graph is left to eager: {reason}" for reason in self.given_up]
         return "\n".join([*lines, *caveats]) or "no graph: nothing in this function is compiled"
 
 
@@ -169,6 +176,7 @@ def explain(model: Any, *args: Any, options: Any = None, target: str | None = No
     _check_names(model, kwargs)
     check_devices(pytree.tree_leaves((args, kwargs)))
     graphs: list[GraphReport] = []
+    given_up: list[str] = []
 
     def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
         def inner(graph: torch.fx.GraphModule, example: Any, **details: Any) -> Any:
@@ -178,7 +186,11 @@ def explain(model: Any, *args: Any, options: Any = None, target: str | None = No
             graphs.append(_report(graph, list(example), chosen, kind))
             return Eager.boxed(graph)
 
-        return front_half(gm, inputs, inner, undecomposed())
+        try:
+            return front_half(gm, inputs, inner, undecomposed())
+        except Exception as failure:  # Dynamo raises some of them, and breaks the graph at others
+            given_up.append(f"{type(failure).__name__}: {str(failure).strip().splitlines()[0] if str(failure) else ''}")
+            raise
 
     model = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
     args, kwargs = pytree.tree_map_only(torch.Tensor, _copied, (args, kwargs))
@@ -190,7 +202,7 @@ def explain(model: Any, *args: Any, options: Any = None, target: str | None = No
         if found is None or found is failure:
             raise
         raise found from None  # Dynamo wraps what a backend raises
-    return Report(tuple(graphs))
+    return Report(tuple(graphs), tuple(given_up))
 
 
 def _chosen(options: Any, target: str | None) -> Options:

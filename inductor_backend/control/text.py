@@ -128,5 +128,7 @@ def _planned(
     for n, reason in found.aten.items():
         place = where_of(n)
         line = "" if place is None else f" (line {place.line})"
+        if name_of(n.target).startswith("prims.inductor_"):
+            return f"random numbers are drawn inside it{line}"
         return f"{name_of(n.target)} inside it{line}: {reason or 'it is no array operator'}"
     return found

@@ -347,3 +347,21 @@ def test_it_compiles_for_a_tpu(name):
     x, w = X.clone().requires_grad_(grad), W.clone().requires_grad_(grad)
     report = inductor_backend.explain(f, x, w, target="tpu:v5e", options={"kernels": "all"})
     assert not report.fallbacks and all(g.static is not None for g in report.graphs)
+
+
+def test_explain_says_what_dynamo_leaves_to_eager():
+    """A graph that PyTorch can't take apart is no graph of ours, and the report says so."""
+    turn = lambda i, y: (i + 1, y * 2)
+
+    def repeated(x):
+        return while_loop(lambda i, y: i < 3, turn, (torch.tensor(0), x))[1].sum()
+
+    report = inductor_backend.explain(repeated, torch.ones(3, requires_grad=True))
+    assert not report.graphs and report.given_up
+    assert "left to eager: DataDependentOutputException" in str(report)
+
+
+def test_the_note_of_an_operator_with_effects_names_the_operator():
+    """Torch wraps operators that check their results."""
+    report = inductor_backend.explain(torch.linalg.inv, torch.eye(3))
+    assert [f.operator for f in report.fallbacks] == ["aten._linalg_check_errors.default"]

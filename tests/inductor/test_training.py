@@ -225,3 +225,16 @@ def test_double_use_of_retained_graph():
     first = x.grad.clone()
     y.backward()
     torch.testing.assert_close(x.grad, first * 2)
+
+
+@pytest.mark.parametrize("scaled", [lambda s: s / 3, lambda s: torch.div(s, 3), lambda s: s.div(3), lambda s: s * 3])
+def test_written_out_attention_is_scaled_by_a_whole_number(scaled):
+    """Inductor's pattern takes the number for a size, and Dynamo's guards fail."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.rand(2, 3, 9, 8, generator=generator).requires_grad_() for _ in range(3))
+    attention = lambda q, k, v: torch.softmax(scaled(q @ k.mT), -1) @ v
+    torch._dynamo.reset()
+    got, want = torch.compile(attention, backend="pallas")(q, k, v), attention(q, k, v)
+    torch.testing.assert_close(got, want)
+    for g, w in zip(torch.autograd.grad(got.sum(), (q, k, v)), torch.autograd.grad(want.sum(), (q, k, v)), strict=True):
+        torch.testing.assert_close(g, w)
