@@ -113,6 +113,7 @@ def front_half(
     from torch._inductor.compile_fx import compile_fx
 
     _scale_by_floats(gm)
+    _own_results_of_scans(gm)
     with (
         functorch_config.patch(enable_autograd_cache=False),
         cache or contextlib.nullcontext(),
@@ -149,13 +150,33 @@ def _scale_by_floats(gm: torch.fx.GraphModule) -> None:
             if node.target not in _SCALINGS or len(node.args) != 2 or node.kwargs:
                 continue
             for place, number in enumerate(node.args):
-                other = node.args[1 - place]
-                example = other.meta.get("example_value") if isinstance(other, torch.fx.Node) else None
-                if type(number) is not int or abs(number) > 1 << 53 or not isinstance(example, torch.Tensor):
-                    continue
-                if example.is_floating_point():
+                if type(number) is int and abs(number) <= 1 << 53 and _is_float(node.args[1 - place]):
                     node.update_arg(place, float(number))
         module.recompile()
+
+
+def _own_results_of_scans(gm: torch.fx.GraphModule) -> None:
+    """What a scan's function returns is memory of its own.
+
+    Where the derivative needs a result (tanh, sigmoid, exp), torch saves another name of it, and then refuses the scan
+    because results share memory (torch 2.13). The copies cost nothing in a jitted function.
+    """
+    for module in [m for m in gm.modules() if isinstance(m, torch.fx.GraphModule)]:
+        for node in module.graph.find_nodes(op="call_function", target=torch.ops.higher_order.scan):
+            inner: Any = module.get_submodule(str(node.args[0].target))
+            output = inner.graph.output_node()
+            with inner.graph.inserting_before(output):
+                results = [inner.graph.call_function(torch.clone, (r,)) if _is_float(r) else r for r in output.args[0]]
+            for result, old in zip(results, output.args[0], strict=True):
+                if result is not old:
+                    result.meta.update(old.meta)
+            output.args = (tuple(results),)
+            inner.recompile()
+
+
+def _is_float(node: Any) -> bool:
+    example = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
+    return isinstance(example, torch.Tensor) and (example.is_floating_point() or example.is_complex())
 
 
 @contextlib.contextmanager

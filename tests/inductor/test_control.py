@@ -365,3 +365,19 @@ def test_the_note_of_an_operator_with_effects_names_the_operator():
     """Torch wraps operators that check their results."""
     report = inductor_backend.explain(torch.linalg.inv, torch.eye(3))
     assert [f.operator for f in report.fallbacks] == ["aten._linalg_check_errors.default"]
+
+
+@pytest.mark.parametrize("nonlinear", [torch.tanh, torch.sigmoid, torch.exp, torch.relu])
+def test_gradients_of_a_scan_whose_results_its_derivative_needs(nonlinear):
+    """Torch saves such a result under a second name, and refuses the scan because the two share memory."""
+    cell = lambda h, x: (nonlinear(h @ weight + x), h * 2)
+    weight = torch.eye(4) * 0.1
+    generator = torch.Generator().manual_seed(0)
+    leaves = [torch.randn(s, generator=generator).requires_grad_() for s in ((3, 4), (6, 3, 4))]
+    torch._dynamo.reset()
+    results = []
+    for run in (torch.compile(lambda h, xs: scan(cell, h, xs), backend="pallas"), lambda h, xs: scan(cell, h, xs)):
+        last, kept = run(*leaves)
+        results.append((last, kept, *torch.autograd.grad(last.sum() + kept.sum(), leaves)))
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want)
