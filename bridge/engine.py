@@ -228,7 +228,7 @@ def _is_for_the_library(jaxpr: Any) -> bool:
             return True
         if name == "dot_general":
             left, right = (v.aval for v in equation.invars)
-            if left.dtype.itemsize < 4:
+            if left.dtype.itemsize < 4 or torch.get_num_threads() > 1:  # a forked child would wait for BLAS's threads
                 return True
             (summed, _), (batch, _) = equation.params["dimension_numbers"]
             shared = math.prod(left.shape[d] for d in (*summed, *batch))
