@@ -154,7 +154,7 @@ class Engine:
                     traced = jax.jit(fn, keep_unused=True).trace(*avals)
                 finally:
                     plain.reset(token)
-                if lanes and _is_for_the_library(traced.jaxpr):
+                if lanes and _is_for_the_library(traced.jaxpr, self.serial):
                     options = compat.compile_options(plain=True, products=True)
                 executable, written = self._compiled(self._lowered(traced), options, key)
         program = _program(executable)
@@ -215,7 +215,7 @@ class Engine:
             return None, None
 
 
-def _is_for_the_library(jaxpr: Any) -> bool:
+def _is_for_the_library(jaxpr: Any, serial: bool) -> bool:
     """Whether products are better left to XLA's library, which multiplies large matrices faster than BLAS.
 
     So they are where they take much longer than a call, where numbers are of half precision, and where the program has
@@ -228,7 +228,7 @@ def _is_for_the_library(jaxpr: Any) -> bool:
             return True
         if name == "dot_general":
             left, right = (v.aval for v in equation.invars)
-            if left.dtype.itemsize < 4 or torch.get_num_threads() > 1:  # a forked child would wait for BLAS's threads
+            if left.dtype.itemsize < 4 or not serial:  # a forked child would wait for BLAS's threads
                 return True
             (summed, _), (batch, _) = equation.params["dimension_numbers"]
             shared = math.prod(left.shape[d] for d in (*summed, *batch))
